@@ -1,1 +1,1 @@
-"""The model under test: manifest, files, steps, graph, precision, and how it is opened."""
+"""The model under test: its manifest, files, processing steps, graph and precision, and the code that opens it."""

@@ -2,9 +2,9 @@
 
     python -m harness.models.build_examples OUT
 
-The command needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are installed.
-docs/datasets.md has a run for each dataset. A model computes the rule that its data follow, so the score only shows
-whether the path from file to score is correct.
+The script needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are installed.
+docs/datasets.md shows a run for each dataset. Each model computes the rule that generated its data, so the score shows
+only whether the path from file to score is correct.
 """
 
 import argparse
@@ -33,24 +33,26 @@ except PluginUnavailable as e:
 COUNT = 24
 COLOURS = ("red", "green", "blue")
 CATEGORIES = (1, 18, 90)
-"""COCO class ids of the colours, with gaps as in COCO."""
+"""COCO class ids of the colours. Like COCO's ids, they are not consecutive."""
 
 CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
 WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
 SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
-"""The transcripts. In the recordings, the last letter of the last sentence is wrong."""
+"""The transcripts of the recordings. The last recording differs from its transcript in the last letter, so the error
+rate is not zero.
+"""
 
 
 def pieces() -> list[str]:
-    """Returns the vocabulary of the texts, i.e. the lines of vocab.txt."""
+    """Returns the vocabulary of the texts as the lines of vocab.txt."""
     asides = {word for aside in ASIDES for word in aside.split()}
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     return [*special, ".", "?", ",", *dict.fromkeys([*COLOURS, *CITIES, *WORDS, *sorted(asides)])]
 
 
 def picture(bright: int) -> Array:
-    """Returns grey noise with one bright tile of six, at twice the model's size."""
+    """Returns an image of grey noise in which one of six tiles is bright, at twice the model's input size."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE
@@ -79,7 +81,7 @@ def write_images(out: Path) -> None:
 
 
 def write_coco(out: Path) -> None:
-    """Writes images with up to three coloured tiles. Each tile is an object."""
+    """Writes images that contain up to three coloured tiles. Each tile is an object."""
     random = np.random.default_rng(0)
     images: list[dict[str, object]] = []
     annotations: list[dict[str, object]] = []
@@ -109,7 +111,7 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def weather() -> Iterator[tuple[str, str, str]]:
-    """Yields (city, colour, a text about the colour of the sky over the city)."""
+    """Yields (city, colour, sentence about the colour of the sky over the city)."""
     for i in range(COUNT):
         city, colour = CITIES[i % len(CITIES)], COLOURS[i % len(COLOURS)]
         aside = ASIDES[i % len(ASIDES)]
@@ -127,7 +129,7 @@ def write_squad(out: Path) -> None:
 
 
 def write_texts(out: Path) -> None:
-    """Writes texts.csv, which contains texts with summaries that resemble their first words."""
+    """Writes texts.csv, in which each summary resembles the first words of its text."""
     lines = ["text,label"]
     lines += [f'"{text}",the sky over {city} is {colour}' for city, colour, text in weather()]
     (out / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -155,7 +157,7 @@ def write_speech(out: Path) -> None:
 
 
 def write_vectors(out: Path) -> None:
-    """Writes vectors.npz (noisy results of the projection) and pairs (two similar vectors per label)."""
+    """Writes vectors.npz (noisy outputs of the projection) and pairs (two similar vectors per label)."""
     random = np.random.default_rng(0)
     matrix = random.standard_normal((8, 4)).astype(np.float32)
     models.write_vectors(out, matrix)
@@ -172,7 +174,7 @@ def write_vectors(out: Path) -> None:
 
 
 def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> None:
-    """Writes the same pairs in the formats whose packages are installed."""
+    """Writes the same pairs in each table format whose package is installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -189,7 +191,7 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
 
 def write_volumes(out: Path) -> None:
-    """Writes cases with different shapes. The density of each voxel determines its segmentation label."""
+    """Writes cases with different shapes. The density of a voxel determines its label."""
     random = np.random.default_rng(0)
     for i in range(6):
         folder = out / f"kits/case_{i:05}"

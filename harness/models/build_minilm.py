@@ -1,10 +1,10 @@
-"""Builds an ONNX file of all-MiniLM-L6-v2 with a manifest from the published weights, as a realistic sequence workload.
+"""Builds all-MiniLM-L6-v2 as an ONNX file with a manifest from the published weights, as a realistic sequence workload.
 
     python -m harness.models.build_minilm SOURCE OUT
 
-SOURCE is a folder with model.safetensors, config.json and vocab.txt from sentence-transformers
-(Apache-2.0, W. Wang et al. 2020, N. Reimers and I. Gurevych 2019). The command needs the package
-`onnx` and writes minilm.onnx, vocab.txt and minilm.yaml into OUT. These files are not shipped.
+SOURCE is a folder with model.safetensors, config.json and vocab.txt from sentence-transformers (Apache-2.0, W. Wang et
+al. 2020, N. Reimers and I. Gurevych 2019). The script needs the package `onnx` and writes minilm.onnx, vocab.txt and
+minilm.yaml to OUT. These output files are not part of the repository.
 """
 
 import argparse
@@ -37,9 +37,9 @@ LARGEST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Maps the names of float32 tensors to arrays. Raises ValueError for a different format.
+    """Maps the names of float32 tensors to arrays. Raises ValueError if the file has another format.
 
-    The file contains eight bytes with the header's length, the header in JSON (dtype, shape and data_offsets by name),
+    The file consists of the header's length in eight bytes, the header in JSON (dtype, shape and data_offsets by name),
     and the tensors.
     """
     content = path.read_bytes()
@@ -99,7 +99,7 @@ class _Graph:
         return self.normalised(self.add("Add", words, places), "embeddings.LayerNorm", epsilon)
 
     def attention(self, x: str, layer: str, blocked: str, heads: int) -> str:
-        """blocked: (n, 1, 1, length), with 0 for pieces of the text and a large negative number for padding."""
+        """blocked: (n, 1, 1, length); it contains 0 for the text's tokens and a large negative number for padding."""
         hidden = self._weights[f"{layer}.self.query.bias"].size
         split = np.array([0, 0, heads, hidden // heads])
 
@@ -122,7 +122,7 @@ class _Graph:
 
 
 def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
-    """Builds a BERT encoder. Its answer is the mean of the vectors of all pieces, scaled to length 1.
+    """Builds a BERT encoder. The encoder's output is the mean of the vectors of all tokens, scaled to length 1.
 
     The inputs are input_ids and attention_mask, (batch, sequence) int64; the output is embedding, (batch, hidden).
     """

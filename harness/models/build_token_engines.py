@@ -5,11 +5,11 @@
 Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. Each file computes
 the same network as tinylm.onnx:
 
-- ONNX Runtime GenAI: the ONNX file with the configuration that its model builder writes for a decoder.
-- OpenVINO GenAI: an IR in the form of Optimum Intel's exports, i.e. with the cache as variables and with the operation
-  ScaledDotProductAttention. The IR has no tokenizer, because prompts are token ids.
-- llama.cpp: a GPT-2 in GGUF. llama.cpp's GPT-2 has GELU and no bias after the last layer. STEEPNESS turns GELU into
-  ReLU, and the bias of the last normalisation includes the head's bias.
+- ONNX Runtime GenAI: the ONNX file with the configuration that GenAI's model builder writes for a decoder. - OpenVINO
+  GenAI: an IR like Optimum Intel's exports, with the cache in variables and with the operation
+  ScaledDotProductAttention. The IR does not contain a tokenizer, because prompts are token ids. - llama.cpp: a GPT-2 in
+  GGUF. llama.cpp's GPT-2 uses GELU and adds no bias after the last layer. STEEPNESS therefore turns GELU into ReLU, and
+  the head's bias is merged into the bias of the last normalisation.
 
 Repeated runs with the same versions of `openvino` and `gguf` write identical bytes.
 """
@@ -35,7 +35,7 @@ _SOURCE = "harness/models/shipped/tinylm.onnx"
 FILES = tuple(f"harness/models/shipped/{name}" for name in ("tinylm_genai", "tinylm_ovgenai", "tinylm.gguf"))  # fmt: skip
 
 STEEPNESS = 4096.0
-"""GELU(s x) / s equals ReLU(x), except for |x| < 10 / s."""
+"""GELU(s x) / s equals ReLU(x), except where |x| < 10 / s."""
 
 _EPSILON = 1e-5
 
@@ -43,7 +43,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def weights_of(path: Path) -> Weights:
-    """Returns the trained arrays of tinylm.onnx by name. Dense layers are (in, out)."""
+    """Returns the trained arrays of tinylm.onnx by name. The weights of dense layers are (in, out)."""
     import onnx
 
     found = onnx.load(str(path)).graph.initializer
@@ -94,7 +94,7 @@ def write_openvino(folder: Path, weights: Weights) -> None:
 
 
 class _Ir:
-    """Builds the graph with OpenVINO's operations."""
+    """Builds the graph from OpenVINO's operations."""
 
     def __init__(self, weights: Weights) -> None:
         from openvino import opset13
@@ -143,7 +143,9 @@ class _Ir:
         return ops.add(scaled, self._constant(f"{layer}.bias"))
 
     def _causal(self, tokens: Any, mask: Any) -> Any:
-        """Returns the attention bias, (batch, 1, new, total). It is 0 for tokens up to the current token, else -1e9."""
+        """Returns the attention bias, (batch, 1, new, total). The bias is 0 for all tokens up to the current token, and
+        -1e9 for later tokens.
+        """
         ops, one = self._ops, self._whole(1)
         new, total = (ops.gather(ops.shape_of(x), one, self._whole(0)) for x in (tokens, mask))
         columns = ops.range(self._whole(0), total, one, "i64")
@@ -158,7 +160,7 @@ class _Ir:
         return self._ops.transpose(self._ops.reshape(x, shape, True), order)
 
     def _cached(self, x: Any, name: str) -> Any:
-        """Returns the keys or values of all tokens, which become the value of a variable."""
+        """Returns the keys or values of all tokens, and stores them in a variable."""
         from openvino import PartialShape, Type
 
         ops = self._ops
@@ -208,7 +210,9 @@ def write_gguf(path: Path, weights: Weights) -> None:
 
 
 def _add_vocabulary(writer: Any) -> None:
-    """Adds the pieces. Prompts are token ids, but llama.cpp's server converts every answer to text."""
+    """Adds the text of each token. Prompts are token ids, but llama.cpp's server needs the texts because it converts
+    every answer to text.
+    """
     from gguf import TokenType
 
     own = {0: ("<end>", TokenType.CONTROL), 1: (PIECES[1], TokenType.UNKNOWN)}

@@ -1,7 +1,7 @@
 """Defines tiny ONNX models that need no training, each with its manifest, for build_examples.py.
 
-Each model computes its answers with the rule that its example data follow, so its score is known in advance. The speed
-of these models is not meaningful.
+Each model computes the rule that generated its example data, so its score is known in advance. The speed of these
+models is not meaningful.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from harness.types import Array
 
 VOCABULARY = "vocab.txt"
 PIECES, SHORT = 48, 8
-"""Number of wordpieces in an input and in a summary."""
+"""Number of wordpieces in an input, and in a summary."""
 
 RATE, SYMBOL_FRAMES, UTTERANCE_SYMBOLS, LOUDEST = 16_000, 800, 40, 32
 """Audio samples/s; audio samples per spoken symbol; symbols per input; symbol i has the amplitude i / LOUDEST."""
 
 SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""The symbols. Silence is first, because it is the padding."""
+"""The output symbols. Silence comes first, because it is the padding."""
 
 TILES = (2, 3)
 TILE = 16
@@ -41,9 +41,9 @@ def save(
 
 
 def declare(path: Path, model: str, task: str, about: str, **more: Any) -> None:
-    """Writes the manifest `path` for the ONNX file `model` in the same folder. more: further fields.
+    """Writes the manifest `path` for the ONNX file `model` in the same folder. more: additional fields.
 
-    The default dataset has the manifest's name.
+    The manifest's name is also the name of the default dataset.
     """
     files = {"onnx": {"path": model, "sha256": sha256_of(path.parent / model)}}
     fields = {
@@ -96,7 +96,7 @@ def write_tiles(folder: Path) -> None:
 
 
 def write_lights(folder: Path) -> None:
-    """Writes an object detector, which is a YOLO head with tiles as anchors and the classes red, green and blue."""
+    """Writes an object detector: a YOLO head with the tiles as anchors and the classes red, green and blue."""
     side = GRID * TILE
     centres = TILE / 2 + TILE * np.arange(GRID)
     y, x = (axis.ravel() for axis in np.meshgrid(centres, centres, indexing="ij"))
@@ -114,7 +114,7 @@ def write_lights(folder: Path) -> None:
         node("Div", ["means", "white"], ["shares"]),
         node("Reshape", ["shares", "flat"], ["scores"]),
         node("Slice", ["scores", "first", "second", "second"], ["one"]),
-        node("Mul", ["one", "nothing"], ["zeros"]),  # as many rows of zeros as samples
+        node("Mul", ["one", "nothing"], ["zeros"]),  # one row of zeros per sample
         node("Add", ["zeros", "boxes"], ["places"]),
         node("Concat", ["places", "scores"], ["head"], axis=1),
     ]
@@ -134,7 +134,7 @@ def write_lights(folder: Path) -> None:
 
 
 def write_spans(folder: Path, pieces: Sequence[str], answers: Sequence[str]) -> None:
-    """Writes a model that answers questions. Each piece that can be an answer has high start and end scores."""
+    """Writes a model that answers questions. Each piece that can be an answer gets high start and end scores."""
     table = np.isin(np.array(pieces), list(answers)).astype(np.float32) * 9
     nodes = [
         node("Gather", ["table", "ids"], ["start"]),
@@ -156,7 +156,7 @@ def write_spans(folder: Path, pieces: Sequence[str], answers: Sequence[str]) -> 
 
 
 def write_summaries(folder: Path, pieces: Sequence[str]) -> None:
-    """Writes a model that returns the first words of a text as its summary, in pieces of a vocabulary."""
+    """Writes a model that summarises a text by returning its first words, as pieces of a vocabulary."""
     nodes = [node("Slice", ["ids", "first", "last", "axis"], ["summary"])]
     constants = {"first": np.array([1]), "last": np.array([1 + SHORT]), "axis": np.array([1])}
     inputs: Ports = {"ids": (INT64, ["batch", PIECES])}
@@ -180,7 +180,7 @@ def write_summaries(folder: Path, pieces: Sequence[str]) -> None:
 
 
 def write_letters(folder: Path) -> None:
-    """Writes a speech recogniser, for which the loudness of each twentieth of a second is a letter."""
+    """Writes a speech recogniser that maps the loudness of each twentieth of a second to a letter."""
     frames = SYMBOL_FRAMES * UTTERANCE_SYMBOLS
     nodes = [
         node("Reshape", ["samples", "parts"], ["spoken"]),
@@ -240,7 +240,7 @@ def write_vectors(folder: Path, matrix: Array) -> None:
 
 
 def write_densities(folder: Path) -> None:
-    """Writes a model that segments volumes. A voxel's class is the nearest density, 0, 1 or 2."""
+    """Writes a model that segments volumes. A voxel gets the class of the nearest density: 0, 1 or 2."""
     nodes = [
         node("Sub", ["volume", "densities"], ["off"]),
         node("Mul", ["off", "off"], ["squares"]),

@@ -1,1 +1,2 @@
-"""A cache of models. It decides which models stay in memory or in local files if they do not all fit."""
+"""A cache of models, which decides which models stay in memory or in local files when not all of them fit.
+"""

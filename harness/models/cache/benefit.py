@@ -1,7 +1,7 @@
-"""Ranks the models of a set by the time that keeping them saves: popularity x load time / bytes.
+"""Ranks the models of a set by the load time that the cache saves if it keeps them: popularity x load time / bytes.
 
-The ranking does not need a query. It shows which models a cache of the set's capacity should keep if their popularity
-does not change.
+The ranking can be computed before any query. It shows which models a cache of the set's capacity should keep if their
+popularity does not change.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,21 @@ class Candidate(NamedTuple):
     """A model and its load time, measured before the first query."""
 
     share: float
-    """The model's share of the queries, in [0, 1]."""
+    """Fraction of the queries that use the model, in [0, 1]."""
     load_ns: int
-    """The measured load time."""
+    """The measured load time of the model."""
     bytes: int
     always: bool
 
 
 class Benefit(NamedTuple):
-    """The time that a cache saves by keeping one model."""
+    """The load time that a cache saves by keeping one model."""
 
     saved_ns: float
-    """The mean load time per query of the run that is saved by keeping the model: share x load time."""
+    """Reduction of the run's mean load time per query if the model is kept: share x load time."""
     keep: bool
-    """Whether a cache of the set's capacity should keep the model: it is among the models that save the most per byte.
+    """Whether a cache of the set's capacity should keep the model because it is among the models that save the most
+    time per byte.
     """
 
 
@@ -45,5 +46,5 @@ def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benef
 
 
 def expected_load_ns(found: Sequence[Benefit]) -> float:
-    """Returns the mean load time per query if only the models with `keep` are resident."""
+    """Returns the mean load time per query if the cache keeps only the models with `keep`."""
     return sum(each.saved_ns for each in found if not each.keep)

@@ -1,7 +1,7 @@
-"""Keeps loaded items between the requests of several threads, with one load per miss.
+"""Shares loaded items between the requests of several threads, and loads an item once per miss.
 
-A hit holds the lock only for a few dictionary operations. Items are loaded and closed without the lock, so a load
-blocks only threads that request the same item or need memory that is in use.
+A hit holds the lock only for a few dictionary operations. Items are loaded and closed outside the lock. A load
+therefore blocks only threads that request the same item or need memory that is in use.
 """
 
 import threading
@@ -15,30 +15,30 @@ from harness.models.cache.residents import Residents
 Loaded = TypeVar("Loaded")
 
 HIT, JOINED, LOADED, ALONE = "hit", "joined", "loaded", "alone"
-"""How a request was served: from the cache, by another request's load, by a load that is kept, or by a load only for
-this request.
+"""Ways to serve a request: from the cache, by waiting for another request's load, by a load that stays in the cache, or
+by a load that serves only this request.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Origin of the model for a sample: in memory already; a load for another sample; a local file; its source, through a
-local file; a local file or the source, only for this sample; or a failed load.
+"""Sources of the model for a sample: already in memory; loaded for another sample; a local file; the original source,
+through a local file; a local file or the original source, for this sample only; or a failed load.
 """
 
 
 @dataclass(slots=True)
 class Counts:
-    """How often each kind of request occurred for one item of a cache."""
+    """Number of requests of each kind for one item of a cache."""
 
     hits: int = 0
     joined: int = 0
     """Requests that waited for another request's load."""
     loads: int = 0
-    """Loads that were kept."""
+    """Loads whose item stayed in the cache."""
     alone: int = 0
-    """Loads only for one request."""
+    """Loads that served only one request."""
     evictions: int = 0
     failures: int = 0
-    """Failed loads, which also count as loads."""
+    """Failed loads, which `loads` or `alone` also counts."""
 
     @property
     def requests(self) -> int:
@@ -46,22 +46,24 @@ class Counts:
 
 
 class LoadFailed(Exception):
-    """Raised in every thread that waited for an item whose load failed. The load's error is the exception's cause."""
+    """Raised in every thread that waited for an item whose load failed. The error of the load is this exception's
+    cause.
+    """
 
 
 class Lease(NamedTuple, Generic[Loaded]):
-    """A loaded item. It counts as in use, and is not evicted, until the lease is passed to `release`."""
+    """A loaded item. It counts as in use, and cannot be evicted, until the lease is passed to `release`."""
 
     key: int
     loaded: Loaded
     how: str
     """HIT, JOINED, LOADED or ALONE."""
     evicted: tuple[int, ...]
-    """The items that were evicted for this item."""
+    """The items that were evicted to make room for this item."""
 
 
 class _Slot(Generic[Loaded]):
-    """An item that is being loaded, or has been loaded."""
+    """An item that is loaded or is being loaded."""
 
     __slots__ = ("done", "error", "lease")
 
@@ -69,14 +71,15 @@ class _Slot(Generic[Loaded]):
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.lease: Lease[Loaded] | None = None
-        """The lease that a hit gets, or None until the item is loaded."""
+        """The lease that a hit returns, or None while the item is being loaded."""
 
 
 class Cache(Generic[Loaded]):
-    """Items that several threads share; each item is loaded at its first request.
+    """Items that several threads share; each item is loaded when it is first requested.
 
-    residents: used only by this cache. sizes_bytes: every item's size. load: takes an item's number. Callers get its
-    errors as LoadFailed. close: frees the value that `load` returned. Its errors are ignored.
+    residents: the bookkeeping, which no other cache may use. sizes_bytes: the size of every item. load: loads the item
+    with the given number. Callers get errors of `load` as LoadFailed. close: frees the value that `load` returned.
+    Errors of `close` are ignored.
     """
 
     def __init__(
@@ -97,7 +100,9 @@ class Cache(Generic[Loaded]):
         self._waiting = 0
 
     def acquire(self, key: int) -> Lease[Loaded]:
-        """Returns the item, and loads it if necessary. Waits while all memory is in use. Raises LoadFailed."""
+        """Returns the item, and loads it if it is not in the cache. Waits while all memory is in use. Raises LoadFailed
+        if the load fails.
+        """
         with self._lock:
             while (grant := self._request(key, self._sizes_bytes[key])) is None:
                 self._waiting += 1
@@ -139,7 +144,7 @@ class Cache(Generic[Loaded]):
         return evicted
 
     def load_always(self) -> None:
-        """Loads the items that are always resident. Raises LoadFailed."""
+        """Loads the items that are always resident. Raises LoadFailed if a load fails."""
         for key in tuple(self._residents):
             self.release(self.acquire(key))
 
@@ -148,14 +153,16 @@ class Cache(Generic[Loaded]):
         self.counts = {key: Counts() for key in self.counts}
 
     def close(self) -> None:
-        """Closes all items. No lease may be in use, and no item may be acquired afterwards."""
+        """Closes all items. All leases must have been released, and `acquire` must not be called afterwards."""
         with self._lock:
             leases = [slot.lease for slot in self._slots.values()]
             self._slots.clear()
         self._close_all(lease.loaded for lease in leases if lease is not None)
 
     def _removed(self, keys: Iterable[int]) -> list[Loaded]:
-        """Counts and returns the items of evicted keys. These items are not in use, so they are completely loaded."""
+        """Counts the evictions, and returns the items of the evicted keys. Evicted items are not in use, so their loads
+        are complete.
+        """
         removed = []
         for key in keys:
             self.counts[key].evictions += 1

@@ -29,21 +29,21 @@ class OpenModel(NamedTuple):
     stack: ExitStack
     """Closes the backend."""
     use: threading.Lock
-    """Held by the thread that uses the backend; only one may do so at a time."""
+    """Lock held by the thread that uses the backend, because only one thread may use it at a time."""
     from_source: bool
-    """Whether the model's file was copied for this load."""
+    """Whether this load had to copy the model's file from its source."""
 
 
 class Place(NamedTuple):
     """Location and size of one model's files."""
 
     path: Path | None
-    """None for a backend that does not read a file."""
+    """None if the backend does not read a file."""
     bytes: int
 
 
 def places_of(config: RunConfig, models: ModelSet) -> list[Place]:
-    """Returns each model's file and size. Raises ConfigError with a list of all models whose file is missing."""
+    """Returns each model's file and size. Raises ConfigError with a list of all models whose files are missing."""
     places, problems = [], []
     for member in models.members:
         try:
@@ -63,7 +63,7 @@ def of_member(config: RunConfig, member: Member) -> RunConfig:
 
 
 class Members:
-    """The models of one measured process, and the cache of their files. `close` removes the copies."""
+    """The models of one measuring process, and the cache of their files. `close` removes the copies."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Members:
         self.reset()
 
     def reset(self) -> None:
-        """Drops the local copies and their counts."""
+        """Deletes the local copies and resets their counts."""
         if self._files is not None:
             self._files.close()
         self._files = None
@@ -102,11 +102,11 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Counts of the local copies, or None if the files have no cache."""
+        """Counts of the local copies, or None if there is no cache of files."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:
-        """Loads the model. Raises the errors of the backend and of the copying of its file."""
+        """Loads the model. Raises the errors of the backend and errors during the copying of the model's file."""
         source = self.places[number].path
         files = self._files
         if files is None or source is None:
@@ -118,7 +118,7 @@ class Members:
             files.release(lease)
 
     def open_source(self, number: int) -> OpenModel:
-        """Loads the model without local copies, as in a run of only this model."""
+        """Loads the model without local copies, as if it were the run's only model."""
         return self._open(number, self.places[number].path, from_source=False)
 
     def _open(self, number: int, path: Path | None, *, from_source: bool) -> OpenModel:
@@ -182,7 +182,7 @@ class ResidentModels:
         return self._cache.counts
 
     def acquire(self, number: int) -> Lease[OpenModel]:
-        """Returns the loaded model for exclusive use by the calling thread. Raises LoadFailed."""
+        """Returns the loaded model for exclusive use by the calling thread. Raises LoadFailed if the load fails."""
         lease = self._cache.acquire(number)
         lease.loaded.use.acquire()
         return lease

@@ -1,5 +1,5 @@
-"""Compares plain loads with loads through a cache that holds one model and misses on every request. The loads form
-pairs.
+"""Compares plain loads with loads through a cache that holds a single model, so that every request is a miss. Plain and
+cached loads are measured in pairs.
 """
 
 import tempfile
@@ -17,11 +17,11 @@ from harness.models.cache.residents import Residents
 
 
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Measures both ways in a child process. request: has `config`, `threads` per model, and `pairs`.
+    """Measures both kinds of load in a child process. request: contains `config`, `threads` per model, and `pairs`.
 
-    Returns `plain_ns` and `cached_ns`, with one time per pair. The plain way closes the previous model and loads this
-    one. The cached way acquires this model, which evicts the previous one, and releases it. The models alternate, and
-    so do the two ways (ABBA).
+    Returns `plain_ns` and `cached_ns`, with one time per pair. A plain load closes the previous model and loads this
+    model. A cached load acquires this model, which evicts the previous model, and releases it. The models alternate,
+    and the two kinds of load alternate in the order ABBA.
     """
     config = from_plain(request["config"])
     assert config.models is not None
@@ -37,8 +37,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Times plain and cached loads in turns. Each timed load begins by closing another model, because it would
-    otherwise need new memory pages.
+    """Times plain and cached loads alternately. Each timed load first closes another model, because a load without a
+    free would need new memory pages.
     """
     count, hits = len(members.places), 0
 
@@ -69,7 +69,7 @@ def _pairs(members: Members, pairs: int) -> dict[str, Any]:
 
     ways = {"plain_ns": plain, "cached_ns": cached}
     for way in ways.values():
-        way(count - 1)  # not timed: the first load of a process also imports modules
+        way(count - 1)  # not timed, because the first load of a process also imports modules
     times: dict[str, list[int]] = {name: [] for name in ways}
     for pair in range(pairs):
         for name in [*ways][:: 1 if pair % 2 else -1]:

@@ -1,4 +1,5 @@
-"""Reads the file of --models. It defines a set of models, their popularity, and the cache that serves them."""
+"""Reads the file of --models, which defines a set of models, their popularity, and the cache that serves them.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +19,11 @@ from harness.models.manifest.model import Model
 from harness.types import Array
 
 NAME = "models"
-"""The dataset name of a run with several models. Each model has a separate dataset."""
+"""Name of the dataset in a run with several models. Each model actually reads its own dataset."""
 
 SLOTS = 10_000
-"""Number of samples in the run. Each sample belongs to one model. LoadGen draws samples at random, so a model's share
-of the queries equals its share of the samples.
+"""Number of samples in the run. Each sample belongs to one model. LoadGen draws samples uniformly at random, so a
+model's share of the queries equals its share of the samples.
 """
 SLOTS_PER_MODEL = 10
 
@@ -30,7 +31,7 @@ _DRAWN_BY_SLOTS = 0x51_075
 
 
 def _size(value: object) -> object:
-    """Returns the value. Raises ValueError if it is not a size with a unit."""
+    """Returns the value. Raises ValueError if the value is not a size with a unit."""
     parse_bytes(str(value))
     return value
 
@@ -46,19 +47,19 @@ class Entry(_Strict):
     """One line of `models`."""
 
     model: str
-    """The model, written as for --model."""
+    """The model, in the syntax of --model."""
     name: str | None = None
-    """Default: the model's name."""
+    """Name of this model; by default, the name in its manifest."""
     dataset: str | None = None
-    """The dataset, written as for --dataset. Default: the manifest's dataset, else synthetic."""
+    """The dataset, in the syntax of --dataset. Default: the dataset in the manifest, else synthetic data."""
     requests: Annotated[int, Field(ge=0)] | None = None
-    """Number of requests that were counted for the model, for the popularity `measured`."""
+    """Number of requests that were counted for the model; used by the popularity `measured`."""
     bytes: Size | None = None
     """The memory that the model needs. Default: the size of its files."""
     always: bool = False
-    """Whether the model is loaded before the first query and never evicted."""
+    """Whether to load the model before the first query and never evict it."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """The number of models made from this file, NAME-1 to NAME-N, each loaded separately."""
+    """Number of models to make from this file, NAME-1 to NAME-N, each of which is loaded separately."""
 
 
 class Popularity(_Strict):
@@ -66,7 +67,7 @@ class Popularity(_Strict):
 
     law: Literal["zipf", "pareto", "measured"]
     exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """With zipf, the share of the model in line r is proportional to r to the power of -exponent."""
+    """With zipf, the share of the model in line r is proportional to r ** -exponent."""
     alpha: Annotated[float, Field(gt=0, le=100)] = 1.16
     """With pareto, the shares are proportional to draws from --seed. The first line gets the largest share."""
 
@@ -76,13 +77,14 @@ class SetFile(_Strict):
 
     models: Annotated[list[Entry], Field(min_length=1)]
     capacity: Size
-    """Maximum size of the models in memory, in bytes."""
+    """Capacity of the cache: the maximum total size of the models in memory, in bytes."""
     policy: Literal["lru", "lcu", "fifo", "never", "eager"] = "lru"
     popularity: Popularity = Popularity(law="zipf")
     local_capacity: Size | None = None
-    """Maximum size of the local copies of model files, in bytes. If omitted, the original files are local."""
+    """Maximum total size of the local copies of model files, in bytes. If omitted, the original files count as local.
+    """
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Number of threads that answer. --instances overrides it."""
+    """Number of threads that run queries. --instances overrides it."""
 
 
 assert set(POLICIES) == set(SetFile.model_fields["policy"].annotation.__args__)  # type: ignore[union-attr]
@@ -100,7 +102,7 @@ class Member(NamedTuple):
 
 
 class ModelSet(Model):
-    """The models of a run with several models. Takes the place of the single model."""
+    """The models of a run with several models. Replaces the single model of an ordinary run."""
 
     def __init__(self, name: str, content: SetFile, members: Sequence[Member]) -> None:
         super().__init__(name, None, Path(), None)
@@ -138,7 +140,7 @@ class ModelSet(Model):
                 model.obtain(formats, say)
 
     def is_pinned(self, _sha256: str | None, /) -> bool:
-        """Returns True, because each member's manifest pins its file and a different file is refused."""
+        """Returns True, because each member's manifest pins its file, and the loader refuses any other file."""
         return True
 
     @property
@@ -150,7 +152,7 @@ class ModelSet(Model):
         return self.content.workers
 
     def shares(self, seed: int) -> Array:
-        """Returns the share of each model: (models,) float64, with the sum 1. seed: the run's seed."""
+        """Returns the share of each model: (models,) float64, which sum to 1. seed: the run's seed."""
         law = self.content.popularity
         if law.law == "measured":
             return measured([member.requests or 0 for member in self.members])
@@ -160,7 +162,7 @@ class ModelSet(Model):
 
 
 def slots_of(shares: Array) -> Array:
-    """Returns the number of the run's samples for each model: (models,) int64."""
+    """Returns the number of the run's samples that use each model: (models,) int64."""
     return allotted(shares, max(SLOTS, SLOTS_PER_MODEL * len(shares)))
 
 
@@ -171,8 +173,8 @@ def models_of(slots: Sequence[int], seed: int) -> Array:
 
 
 def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
-    """Returns the set in a file of --models. Raises ConfigError with a list of the file's faults. without_files:
-    whether model files may be missing, as in a published copy.
+    """Returns the set that a file of --models describes. Raises ConfigError with a list of all faults in the file.
+    without_files: whether model files may be missing, as in a published copy.
     """
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
@@ -235,7 +237,7 @@ def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
 
 
 def any_model_from_json(values: Mapping[str, Any]) -> Model:
-    """Makes a model or a set of models from the result of `to_json`."""
+    """Creates a model or a set of models from the result of `to_json`."""
     if "set" not in values:
         return model_from_json(values)
     members = [

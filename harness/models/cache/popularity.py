@@ -7,39 +7,40 @@ import numpy as np
 from harness.types import Array
 
 TOP = 0.2
-"""`top_share` is the share of the requests that go to the most popular TOP of the models."""
+"""`top_share` is the fraction of requests for the models in this most popular fraction of the set."""
 
 DRAWN_BY_PARETO = 0x7_1245
-"""Seeds the Pareto draws together with the run's seed, so that they are independent of other draws with that seed."""
+"""Combined with the run's seed, so that the Pareto draws are independent of other draws with the same seed."""
 
 
 def zipf(models: int, exponent: float) -> Array:
-    """Returns shares with the sum 1, (models,) float64. The share of rank r is proportional to r ** -exponent."""
+    """Returns shares that sum to 1, (models,) float64. The share of rank r is proportional to r ** -exponent."""
     return _shares(np.arange(1, models + 1, dtype=np.float64) ** -exponent)
 
 
 def pareto(models: int, alpha: float, seed: int) -> Array:
-    """Returns descending shares with the sum 1, (models,) float64, proportional to draws from a Pareto distribution.
-    alpha: the exponent of the distribution, above 0. At 1.16, the top 20 % of many draws have about 80 % of the sum.
+    """Returns descending shares that sum to 1, (models,) float64, proportional to draws from a Pareto distribution.
+    alpha: the exponent of the distribution, above 0. At 1.16, the largest 20 % of many draws make up about 80 % of the
+    sum.
     """
     draws = np.random.default_rng([DRAWN_BY_PARETO, seed]).pareto(alpha, models) + 1
     return _shares(np.sort(draws)[::-1])
 
 
 def measured(counts: Sequence[int]) -> Array:
-    """Returns shares with the sum 1, (models,) float64. counts: requests per model, not all 0."""
+    """Returns shares that sum to 1, (models,) float64. counts: requests per model, not all 0."""
     return _shares(np.asarray(counts, np.float64))
 
 
 def top_share(shares: Array) -> float:
-    """Returns the share of requests for the most popular 20 % of the models (at least one model)."""
+    """Returns the fraction of requests for the most popular 20 % of the models (at least one model)."""
     top = max(1, round(TOP * len(shares)))
     return float(np.sort(shares)[::-1][:top].sum())
 
 
 def allotted(shares: Array, slots: int) -> Array:
-    """Divides `slots` among the models in proportion to the shares, (models,) int64. Rounds by the largest remainder.
-    If two remainders are equal, the earlier model gets the slot.
+    """Divides `slots` among the models in proportion to the shares, (models,) int64. Rounds by the largest-remainder
+    method. If two remainders are equal, the earlier model gets the slot.
     """
     exact = shares * slots
     whole: Array = np.floor(exact).astype(np.int64)

@@ -1,4 +1,5 @@
-"""Decides which items a cache of limited size keeps, using reference counts and eviction policies. Does not load items.
+"""Decides which items a cache of limited size keeps, using reference counts and eviction policies. Does not load the
+items.
 
 Source: TrIMS (arXiv:1811.09732, §IV): items in use are never evicted, and the policy chooses among the other items.
 """
@@ -17,14 +18,15 @@ POLICIES: Mapping[str, str] = {
 
 
 class Grant(NamedTuple):
-    """The answer to a request. The caller holds a reference if the item is kept."""
+    """The cache's decision on a request. The caller holds a reference if the item is kept."""
 
     hit: bool
-    """Whether the item was resident. Otherwise the caller loads it."""
+    """Whether the item was resident. If False, the caller must load it."""
     kept: bool
-    """Whether the item stays in the cache until `release`. Otherwise it is loaded only for this request."""
+    """Whether the item stays in the cache until `release`. If False, the item is loaded only for this request."""
     evicted: tuple[int, ...] = ()
-    """Items that were evicted to make room, in order. The caller must free them before it loads."""
+    """Items that were evicted to make room, in the order of their eviction. The caller must free them before it loads.
+    """
 
 
 _HIT = Grant(hit=True, kept=True)
@@ -42,7 +44,7 @@ class _Entry:
 
 
 class Residents:
-    """The items that are kept, by number. Not thread-safe.
+    """The items that a cache keeps, identified by number. Not thread-safe.
 
     The total size of kept items never exceeds the capacity, and an item with references is never evicted.
     """
@@ -112,7 +114,7 @@ class Residents:
         return Grant(hit=False, kept=True, evicted=victims)
 
     def release(self, key: int) -> tuple[int, ...]:
-        """Releases a reference. Returns the evicted items. Only the policy `eager` evicts here."""
+        """Releases a reference. Returns the evicted items. Only the policy `eager` evicts items during a release."""
         entry = self._entries[key]
         if entry.references < 1:
             raise ValueError(f"{key!r} is released more often than it was requested")
@@ -123,7 +125,7 @@ class Residents:
         return ()
 
     def forget(self, key: int) -> None:
-        """Removes an item whose load failed, even if it has references. An always-resident item stays."""
+        """Removes an item whose load failed, even if it has references. Keeps the item if it is always resident."""
         if key in self._always:
             self._entries[key].references = 0
         else:
@@ -145,7 +147,7 @@ class Residents:
         return self.always_bytes + size_bytes > self.capacity_bytes
 
     def _victims(self, size_bytes: int) -> tuple[int, ...] | None:
-        """Returns the items to evict for `size_bytes`, or None if the unused items are too small."""
+        """Returns the items to evict to free `size_bytes`, or None if the unused items are too small."""
         assert self.capacity_bytes is not None
         missing = self.used_bytes + size_bytes - self.capacity_bytes
         free = [
@@ -162,7 +164,7 @@ class Residents:
         return tuple(victims) if missing <= 0 else None
 
     def _orders(self) -> Mapping[str, Callable[[int], tuple[int, ...]]]:
-        """Returns the sort key of each policy. The first item in this order is evicted first."""
+        """Returns the sort key of each policy. The item with the smallest key is evicted first."""
         entries = self._entries
 
         def least_recent(key: int) -> tuple[int, ...]:

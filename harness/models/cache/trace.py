@@ -1,4 +1,5 @@
-"""Simulates a sequence of requests to a cache without loads. Computes counts, and hit rates by capacity."""
+"""Simulates a sequence of cache requests without loading anything. Computes request counts, and hit rates by capacity.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +21,7 @@ class Served(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Share of the requests that a cache of this capacity serves without a load."""
+    """Share of the requests that a cache of one capacity serves without a load."""
 
     capacity_bytes: int
     hit_rate: float
@@ -29,10 +30,10 @@ class Point(NamedTuple):
 def play(
     requests: Iterable[int], sizes_bytes: Mapping[int, int], residents: Residents
 ) -> Iterator[Served]:
-    """Serves the requests one after the other. Each item is released before the next request."""
+    """Simulates the requests one after the other. Each item is released before the next request."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
-        assert grant is not None  # no item is in use, so every request is granted at once
+        assert grant is not None  # each item is released before the next request, so every request is granted at once
         left = residents.release(key) if grant.kept else ()
         how = HIT if grant.hit else LOADED if grant.kept else ALONE
         yield Served(how, (*grant.evicted, *left))
@@ -46,7 +47,7 @@ def curve(
     always: Sequence[int] = (),
 ) -> list[Point]:
     """Returns the hit rate at each capacity. LRU needs one pass over all requests. Other policies need one pass per
-    capacity. Capacities below the size of `always` are not possible and therefore omitted.
+    capacity. Omits capacities below the total size of `always`, because they are not possible.
     """
     kept = {key: sizes_bytes[key] for key in always}
     possible = [c for c in capacities_bytes if c >= sum(kept.values())]
@@ -76,11 +77,11 @@ def _hit_rate(
 def stack_distances_bytes(
     requests: Sequence[int], sizes_bytes: Mapping[int, int], always: Sequence[int] = ()
 ) -> Array:
-    """Returns the smallest capacity at which LRU still keeps each request's item: (n,) float64.
+    """Returns the smallest capacity at which LRU still holds each request's item: (n,) float64.
 
-    The value is infinite at an item's first request. Otherwise it is the total size of `always`, of this item and of
-    all items requested since its last request. If each single item fits, LRU keeps the most recently requested items.
-    One pass therefore covers every capacity that is at least the size of the largest item.
+    The value is infinite for the first request of an item. For a later request, it is the total size of `always`, of
+    the item and of all items requested since the item's previous request. If every item fits into the cache, LRU keeps
+    the most recently requested items. One pass therefore covers every capacity that holds the largest item.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """

@@ -1,1 +1,1 @@
-"""Language models that answer token by token, with a cache of keys and values."""
+"""Language models that generate token by token, with a cache of keys and values."""

@@ -1,4 +1,4 @@
-"""Answers prompts with a backend that computes one step of a language model."""
+"""Generates complete answers with a backend that computes one step of a language model."""
 
 import json
 from abc import ABC, abstractmethod
@@ -32,7 +32,9 @@ class TokenBackend(ABC):
     """Answers batches of samples token by token. All samples of a batch are processed at the same time."""
 
     def __init__(self, step: Backend, sequences: int) -> None:
-        """step: the backend of one step, or an engine. sequences: the maximum number of samples that are processed at once."""
+        """step: a backend that computes one step, or an engine. sequences: the maximum number of samples that are
+        processed at once.
+        """
         self._step = step
         self.max_batch = sequences
         """The maximum number of samples that are processed at once."""
@@ -56,7 +58,7 @@ class TokenBackend(ABC):
     ) -> None:
         del (
             self.generator
-        )  # breaks the reference cycle: the generator holds a method of the backend
+        )  # breaks a reference cycle, because the generator holds a method of the backend
         self._stack.__exit__(kind, error, trace)
 
     def infer(self, batch: Batch) -> Outputs:
@@ -79,7 +81,7 @@ class TokenBackend(ABC):
 
     @abstractmethod
     def _read(self, rows: Array) -> list[Answering]:
-        """Returns the samples of a batch. rows: the model's only input."""
+        """Returns the samples of a batch. rows: the array for the model's only input."""
 
     @abstractmethod
     def answer(self, one: Answering) -> Array:
@@ -90,7 +92,7 @@ class TokenBackend(ABC):
 
 
 class GeneratingBackend(TokenBackend):
-    """Answers batches of prompts, which have the format of the dataset `prompts`.
+    """Generates answers to batches of prompts in the format of the dataset `prompts`.
 
     An answer is a list of int32 token ids. The last id is an end token.
     """
@@ -98,7 +100,7 @@ class GeneratingBackend(TokenBackend):
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
     ) -> None:
-        """cls: the class of the backend that computes a step, or of a token engine."""
+        """cls: the class of a token engine, or of a backend that computes one step."""
         self._about = about
         decoding = Decoding(about.context, about.vocabulary, about.end)
         super().__init__(cls(replace(setup, inputs=(), decoding=decoding)), setup.max_batch)
@@ -108,7 +110,7 @@ class GeneratingBackend(TokenBackend):
         return generator(step, self._about, self.max_batch)
 
     def answer(self, one: Answering) -> Array:
-        """Returns the answer's tokens: (tokens,) int32."""
+        """Returns the tokens of the answer: (tokens,) int32."""
         return np.array(one.tokens, np.int32)
 
     def _read(self, rows: Array) -> list[Answering]:
@@ -124,7 +126,7 @@ class GeneratingBackend(TokenBackend):
         return Answering(self._prompts.tokens(request), most)
 
     def rehearse(self, prompts: int) -> None:
-        """Answers `sequences` prompts of one token each until the context is full."""
+        """Generates answers to `sequences` one-token prompts at a time until the context is full."""
         for _ in range(prompts):
             self.generator.add(Answering([0], self._about.context, ignores_end=True))
         while not self.generator.is_idle:

@@ -1,7 +1,7 @@
 """Generates the answers to several prompts at the same time. At each step, new prompts join and finished prompts leave.
 
-The model has the form of Optimum's exports to ONNX. A step takes the new tokens of each sequence, and the keys and
-values of the earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
+The model has the inputs and outputs of Optimum's ONNX exports. A step takes the new tokens of each sequence, and the
+keys and values of the earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
 """
 
 import re
@@ -47,13 +47,13 @@ class Answering:
         self.least = least
         self.stops = stops
         self.tokens: list[int] = []
-        """The tokens of the answer, including the token that ended it."""
+        """The tokens of the answer, including the token that ends it."""
         self.cached = 0
         """Number of the prompt's tokens that were in the prefix cache when the prompt joined."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
-        """False if no client waits for the answer. The prompt then leaves at the next step."""
+        """False if no client waits for the answer any longer. The prompt then leaves the batch at the next step."""
 
 
 class _Cache(NamedTuple):
@@ -62,16 +62,16 @@ class _Cache(NamedTuple):
     past: str
     """The model's input."""
     present: str
-    """The model's output: the input, followed by the keys or values of the new tokens."""
+    """The model's output: the content of the input, followed by the keys or values of the new tokens."""
     rows: Array
-    """(sequences, heads, context, size). Each row contains the tokens of one sequence."""
+    """(sequences, heads, context, size). Each row holds the tokens of one sequence."""
 
 
 class Generator:
-    """Continuous batching of one model. Used by one thread.
+    """Applies continuous batching to one model. Only one thread may use it.
 
-    The first rows of each cache belong to the active sequences, in their order. When a row becomes free, the last
-    row moves there, so that a step reads adjacent rows.
+    In each cache, the first rows belong to the active sequences, in the sequences' order. When a row becomes free, the
+    last row moves into it, so that a step reads adjacent rows.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Generator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """infer: the backend's method. inputs: inputs of the model's file. most_sequences: maximum number of active
-        sequences.
+        """infer: the backend's method. inputs: the inputs that the model file declares. most_sequences: maximum number
+        of active sequences.
         """
         self._infer = infer
         self._about = about
@@ -92,13 +92,15 @@ class Generator:
         self._has_mask, self._has_positions = MASK in names, POSITIONS in names
         self._caches = [*_caches(inputs, about.context, most_sequences)]
         self._working: list[Answering] = []
-        self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
+        self._lengths = np.zeros(most_sequences, np.int64)  # number of tokens in each row of the caches
         self._waiting: deque[Answering] = deque()
         self.prefixes: PrefixCache | None = None
-        """The prefix cache, or None if every prompt is computed completely."""
+        """The prefix cache, or None if every prompt is computed in full."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Turns on the prefix cache. Raises ConfigError if the model cannot continue prefixes of different lengths."""
+        """Turns on the prefix cache. Raises ConfigError if the model cannot continue prefixes of different lengths in
+        one batch.
+        """
         if not (self._has_mask and self._has_positions):
             raise ConfigError(
                 f"a prefix cache needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
@@ -110,11 +112,13 @@ class Generator:
         return not (self._working or self._waiting)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+        """Returns the maximum number of tokens that the context leaves for an answer to the prompt. Raises ValueError
+        if the context is too short for an answer.
+        """
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Lets the prompt join at the next step that has room. Raises ValueError as `room` does."""
+        """Queues the prompt, which joins at the next step that has room. Raises the same ValueError as `room`."""
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 
@@ -140,12 +144,13 @@ class Generator:
         return logits
 
     def drop_all(self) -> None:
-        """Forgets every sequence, e.g. after a step that raised."""
+        """Removes every sequence, for example after a step that raised an error."""
         self._working.clear()
         self._waiting.clear()
 
     def step(self) -> Sequence[Answering]:
-        """Adds a token to each active sequence, adds waiting sequences, and returns all sequences with a new token."""
+        """Adds a token to each active sequence, starts waiting sequences, and returns all sequences that got a token.
+        """
         self._remove(lambda one: not one.is_wanted)
         if self._working:
             self._decode()
@@ -155,7 +160,7 @@ class Generator:
         answered = [*self._working]
         if self.prefixes is not None:
             for row, one in enumerate(answered):
-                if one.finish_reason:  # the last token was returned, but never fed to the model
+                if one.finish_reason:  # the last token was returned but never passed to the model
                     self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
         return answered
@@ -173,9 +178,9 @@ class Generator:
         return joined
 
     def _begin(self, joined: Sequence[Answering]) -> None:
-        """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer.
+        """Processes the prompts, padded at the end to the longest prompt, and generates the first token of each answer.
 
-        If a prompt's prefix is in the cache, only the rest of the prompt is computed.
+        If a prompt's prefix is in the cache, computes only the rest of the prompt.
         """
         begin = len(self._working)
         self._restore(joined, begin)
@@ -206,7 +211,7 @@ class Generator:
         self._take(joined, outputs[LOGITS][np.arange(count), sizes - 1])
 
     def _restore(self, joined: Sequence[Answering], begin: int) -> None:
-        """Copies cached prefixes into the rows of the prompts. begin: the first of these rows."""
+        """Copies cached prefixes into the rows of the new prompts. begin: the first of these rows."""
         if self.prefixes is None:
             return
         for row, one in enumerate(joined, begin):
@@ -228,7 +233,7 @@ class Generator:
     def _read_prompts(
         self, prompts: Sequence[Sequence[int]], lengths: Array
     ) -> Mapping[str, Array]:
-        """Returns the model's outputs for whole prompts, padded at their ends."""
+        """Returns the model's outputs for complete prompts, padded at the end."""
         count, width = len(prompts), int(lengths.max())
         tokens, places = np.zeros((count, width), np.int64), np.arange(width)
         for row, prompt in zip(tokens, prompts, strict=True):
@@ -265,7 +270,7 @@ class Generator:
         if self._has_positions:
             given[POSITIONS] = np.ascontiguousarray(positions)
         outputs = self._infer(Batch(len(tokens), given))
-        assert isinstance(outputs, Mapping)  # a model with a cache returns logits and the cache
+        assert isinstance(outputs, Mapping)  # a model with a key-value cache returns the logits and the cache
         return outputs
 
     def _take(self, sequences: Sequence[Answering], logits: Array) -> None:
@@ -280,7 +285,8 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy of the logits. If an answer is too short, its end tokens are excluded by -inf."""
+        """Returns a copy of the logits in which the end tokens of answers that are still too short are set to -inf.
+        """
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:
@@ -301,7 +307,9 @@ class Generator:
 
 
 def room_of(about: Generation, prompt: Sequence[int]) -> int:
-    """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+    """Returns the maximum number of tokens that the context leaves for an answer to the prompt. Raises ValueError if
+    the context is too short for an answer.
+    """
     room = about.context - len(prompt)
     if not prompt or room < 1:
         raise ValueError(
@@ -315,7 +323,7 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises ConfigError if the file's inputs do not match an export with a cache."""
+    """Raises ConfigError if the file's inputs do not match those of an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:

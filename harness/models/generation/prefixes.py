@@ -1,7 +1,7 @@
-"""Stores the keys and values of prompt prefixes, so that they are computed only once.
+"""Caches the keys and values of prompt prefixes, so that each prefix is computed only once.
 
-A prefix is cut into blocks of equal length, as in vLLM. A block's key includes the blocks before it, so the same tokens
-at different positions are different blocks. The last token of a prompt is always computed.
+A prefix is cut into blocks of equal length, as in vLLM. A block's key includes all earlier blocks, so the same tokens
+at another position form another block. The last token of a prompt is always computed, even if its block is cached.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.types import Array
 
 _Key = tuple[int, tuple[int, ...]]
-"""Number of the previous block (0 for the first block), and the block's tokens."""
+"""Number of the previous block (0 before the first block), and the tokens of this block."""
 
 
 class Block(NamedTuple):
@@ -33,7 +33,7 @@ class PrefixCache:
         self.queried_tokens = 0
         """Total number of tokens in the prompts that were looked up."""
         self.hit_tokens = 0
-        """Number of tokens found in the cache."""
+        """Number of looked-up tokens that were in the cache."""
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -42,11 +42,11 @@ class PrefixCache:
         self._blocks.clear()
 
     def known(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the cached blocks at the beginning of a prompt. Does not count as a use."""
+        """Returns the cached blocks at the beginning of a prompt. The look-up does not count as a use."""
         return self._chain(prompt, (len(prompt) - 1) // self.block_tokens)[1]
 
     def take(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the cached blocks at the beginning of a prompt, and counts their use."""
+        """Returns the cached blocks at the beginning of a prompt, and counts this as a use."""
         keys, blocks = self._chain(prompt, (len(prompt) - 1) // self.block_tokens)
         self._use(keys)
         self.queried_tokens += len(prompt)
@@ -54,7 +54,9 @@ class PrefixCache:
         return blocks
 
     def put(self, tokens: Sequence[int], copied: Callable[[int, int], Sequence[Array]]) -> None:
-        """Stores the complete blocks of a sequence. copied: returns a copy of the keys and values of a token range."""
+        """Stores the complete blocks of a sequence. copied: a function that returns a copy of the keys and values of a
+        token range.
+        """
         whole = len(tokens) // self.block_tokens
         keys, blocks = self._chain(tokens, whole)
         for place in range(len(blocks), whole):
@@ -82,21 +84,23 @@ class PrefixCache:
         return keys, blocks
 
     def _use(self, keys: Sequence[_Key]) -> None:
-        """Marks these blocks as the most recently used, in reverse order. Later blocks are therefore dropped first."""
+        """Marks these blocks as the most recently used, in reverse order, so that later blocks are dropped first.
+        """
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
 
 class StepPrefixes:
-    """The prefixes that the prompts of a step compute. Another prompt can wait for such a prefix."""
+    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until it is computed.
+    """
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache
         self._computed: set[tuple[int, ...]] = set()
 
     def take(self, prompt: Sequence[int]) -> bool:
-        """Returns whether the prompt may join this step. Returns False if the cache will contain more of the prompt at
-        the next step.
+        """Returns whether the prompt may join this step. Returns False if waiting pays because the cache will contain
+        more of the prompt at the next step.
         """
         if self._cache is None:
             return True

@@ -1,4 +1,4 @@
-"""Reads the prompt of a request in the format of OpenAI's API. A prompt is token ids, a string or a chat."""
+"""Reads the prompt of a request in the format of OpenAI's API. A prompt is a list of token ids, a string or a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -7,7 +7,7 @@ from harness.models.generation.vocabulary import Vocabulary
 from harness.models.manifest.schema import Generation
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
-"""Part types that vLLM reads as text."""
+"""Types of message parts that vLLM reads as text."""
 
 
 class Prompts:
@@ -16,10 +16,10 @@ class Prompts:
     def __init__(self, about: Generation) -> None:
         self._most = about.max_tokens
         self.vocabulary = Vocabulary(about.pieces, about.unknown) if about.pieces else None
-        """None if the manifest does not list pieces. Prompts are then token ids."""
+        """None if the manifest does not list pieces; prompts must then be token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
-        """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of the fault."""
+        """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of what is wrong."""
         first, *more = self.all_tokens(request)
         if more:
             raise ValueError("prompt must be one string or one list of token ids")
@@ -41,7 +41,9 @@ class Prompts:
         raise ValueError("prompt must be a string, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """Returns the maximum number of tokens in an answer. None stands for the manifest's value."""
+        """Returns the maximum number of tokens in an answer, given the value in a request. None selects the manifest's
+        value.
+        """
         if value is None:
             return self._most
         if type(value) is not int or value < 1:
@@ -79,7 +81,7 @@ def _last_text(messages: object) -> str:
 
 
 def _text(message: object) -> str | None:
-    """Returns None for a message without content, e.g. a tool call. Parts are joined as in vLLM."""
+    """Returns the text, or None for a message without content, such as a tool call. Joins several parts like vLLM."""
     if not isinstance(message, dict):
         raise ValueError(f"a message is {message!r:.40}, but must be an object")
     content = message.get("content")
@@ -93,7 +95,7 @@ def _text(message: object) -> str | None:
 
 
 def _part(part: object) -> str:
-    """Returns the text of a part. If it has no text, e.g. an image, raises a ValueError with the part's type."""
+    """Returns the text of a part. Raises ValueError with the part's type if it has no text, as in an image."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None

@@ -14,7 +14,7 @@ from harness.types import Array, Backend, BackendSetup, TranscribesSpeech, Trans
 
 
 class Heard(Answering):
-    """One recording and its answer so far."""
+    """One recording and its transcript so far."""
 
     __slots__ = ("sound",)
 
@@ -34,7 +34,7 @@ class SpeechGenerator(EngineGenerator):
         super().__init__(engine, about, most_sequences)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the maximum number of tokens in an answer. prompt: always empty."""
+        """Returns the maximum number of tokens in a transcript. prompt: always empty."""
         del prompt
         return self._about.max_tokens
 
@@ -45,8 +45,7 @@ class SpeechGenerator(EngineGenerator):
 
 
 class SpeechBackend(TokenBackend):
-    """Answers batches of recordings with texts. A recording is (samples,) float32, and a text is a uint8 array in
-    UTF-8.
+    """Transcribes batches of recordings. A recording is (samples,) float32, and a transcript is a uint8 array in UTF-8.
     """
 
     def __init__(
@@ -70,8 +69,8 @@ class SpeechBackend(TokenBackend):
         return [Heard(row, self._most) for row in rows]
 
     def answer(self, one: Answering) -> Array:
-        """Returns the text without Whisper's leading space. If the model did not recognise anything, returns a
-        space.
+        """Returns the transcript without Whisper's leading space. Returns a single space if the model did not recognise
+        anything.
         """
         end = self._engine.end
         text = self._engine.text([token for token in one.tokens if token not in end])

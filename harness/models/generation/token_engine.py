@@ -1,4 +1,5 @@
-"""Generates tokens with a token engine, e.g. ONNX Runtime GenAI: a backend that manages the cache."""
+"""Generates tokens with a token engine, such as ONNX Runtime GenAI, which is a backend that manages its own cache.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
-    """Passes prompts to a token engine and receives its tokens. Used like `Generator`, by one thread.
+    """Passes prompts to a token engine and receives its tokens. It has the interface of `Generator`, and only one
+    thread may use it.
 
-    The engine chooses the active sequences that a step advances. At most `most_sequences` are active.
+    The engine decides which active sequences advance in a step. At most `most_sequences` are active.
     """
 
     def __init__(
@@ -31,10 +33,10 @@ class EngineGenerator:
         self._working: dict[int, Answering] = {}
         self._next_key = 0
         self.prefixes: PrefixCache | None = None
-        """None, because the engine manages its cache."""
+        """Always None, because the engine manages its own cache."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Raises ConfigError, because only the engine could cache prefixes."""
+        """Raises ConfigError, because only the engine itself could cache prefixes."""
         del cache
         raise ConfigError(
             "a token engine keeps its cache itself: drop --prefix-cache, or serve with --backend ort"
@@ -45,13 +47,15 @@ class EngineGenerator:
         return not (self._working or self._waiting)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the maximum number of tokens in an answer to the prompt. Raises ValueError if the context is too
-        short.
+        """Returns the maximum number of tokens that the context leaves for an answer to the prompt. Raises ValueError
+        if the context is too short for an answer.
         """
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Adds the prompt at the next step with room. Raises ValueError if the prompt cannot be answered."""
+        """Queues the prompt, which joins at the next step that has room. Raises ValueError if the engine cannot process
+        the prompt.
+        """
         if one.least:
             raise ValueError(
                 "min_tokens needs the logits, which a token engine keeps: drop it, or use backend ort"
@@ -60,13 +64,13 @@ class EngineGenerator:
         self._waiting.append(one)
 
     def drop_all(self) -> None:
-        """Drops all sequences, e.g. after an error in a step."""
+        """Removes all sequences, for example after a step that raised an error."""
         self._waiting.clear()
         for key in [*self._working]:
             self._leave(key)
 
     def step(self) -> Sequence[Answering]:
-        """Adds waiting sequences, waits for new tokens, and returns all sequences with a new token."""
+        """Starts waiting sequences, waits for new tokens, and returns all sequences that got a token."""
         for key in [key for key, one in self._working.items() if not one.is_wanted]:
             self._leave(key)
         self._join()

@@ -1,4 +1,4 @@
-"""Turns texts into tokens and back, with the pieces that a manifest lists."""
+"""Converts texts to tokens and tokens to texts, with the pieces that a manifest lists."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,1 +1,1 @@
-"""Reads the graph of a model and counts its work: nodes, shapes, wiring, multiplications and bytes."""
+"""Reads a model's graph and counts its work: nodes, shapes, connections, multiplications and bytes."""

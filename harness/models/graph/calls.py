@@ -1,7 +1,7 @@
-"""Maps each node of the model's file to nodes of its Graph.
+"""Maps each node of the model file to nodes of its Graph.
 
-They differ if the file calls functions that it defines: instead of the call, the Graph contains the nodes of the
-function's body, with different names. Inputs and outputs of the call keep their names.
+The nodes differ if the file calls functions that it defines: the Graph contains the function's body, with renamed
+nodes, instead of the call. The inputs and outputs of the call keep their names.
 """
 
 from harness.models.graph.graph import DEFAULT_DOMAINS, Graph
@@ -9,7 +9,8 @@ from harness.profiler import WiredNode, Wiring
 
 
 def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
-    """Returns the ascending indices of the graph's nodes for each node of the file. Empty for a constant."""
+    """Returns the ascending indices of the graph's nodes for each node of the file. The tuple is empty for a constant.
+    """
     return [_behind(node, graph) for node in file.nodes]
 
 

@@ -1,7 +1,7 @@
 """Computes a node's multiplications and operations from the shapes of its operands.
 
 Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at 88ce347). One formula
-differs. For a dilated kernel, the weights are counted and not the area that they cover.
+differs: for a dilated kernel, it counts the weights instead of the area that they cover.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ class Operand(NamedTuple):
     """An input or output tensor of a node."""
 
     shape: tuple[int, ...]
-    """All sizes are known."""
+    """The shape, with all sizes known."""
     dtype: str
-    """Name of the type in ONNX or numpy."""
+    """Name of the element type in ONNX or numpy."""
     is_weight: bool = False
 
     @property
@@ -27,12 +27,12 @@ class Operand(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of an element. 0 if the elements differ in size, e.g. strings."""
+        """Size of an element in bytes, or 0 if the elements differ in size, as strings do."""
         return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
 
 
 class Work(NamedTuple):
-    """A node in the form that the rules take. An omitted operand is None."""
+    """A node in the form that the rules accept. An omitted operand is None."""
 
     attributes: Attributes
     inputs: Sequence[Operand | None]
@@ -49,7 +49,7 @@ class Work(NamedTuple):
         return _elements(self.inputs, 0)
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Returns the shape of a mandatory input."""
+        """Returns the shape of a required input."""
         operand = self.inputs[position]
         if operand is None:
             raise ValueError(f"input {position} is missing")
@@ -60,7 +60,7 @@ class Work(NamedTuple):
 
 
 Rule = Callable[[Work], tuple[int, int]]
-"""Returns (MACs, FLOPs)."""
+"""A rule returns (MACs, FLOPs)."""
 
 
 def _elements(operands: Sequence[Operand | None], position: int) -> int:
@@ -71,7 +71,8 @@ def _elements(operands: Sequence[Operand | None], position: int) -> int:
 
 
 def conv(work: Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
-    """kernel, bias: input positions. Weights: (Cout, Cin / group, kernel...)."""
+    """kernel, bias: positions of the inputs with the weights and the bias. Weights are (Cout, Cin / group, kernel...).
+    """
     macs = work.output_elements * prod(work.shape(kernel)[1:])
     has_bias = bias is not None and work.has(bias)
     return macs, 2 * macs + work.output_elements * (has_bias + _fused(work))
@@ -84,7 +85,7 @@ def fused_conv(work: Work) -> tuple[int, int]:
 
 
 def conv_transpose(work: Work) -> tuple[int, int]:
-    """Multiplies each input element by all weights of its channel. Weights: (Cin, Cout / group, kernel...)."""
+    """Multiplies each input element by all weights of its channel. Weights are (Cin, Cout / group, kernel...)."""
     macs = work.input_elements * prod(work.shape(1)[1:])
     return macs, 2 * macs + work.output_elements * work.has(2)
 
@@ -97,7 +98,7 @@ def matmul(work: Work) -> tuple[int, int]:
 
 
 def gemm(work: Work, bias: int = 2) -> tuple[int, int]:
-    """Counts a matrix product with a bias. bias: the position of this input."""
+    """Counts a matrix product with a bias. bias: the position of the bias among the inputs."""
     macs, flops = matmul(work)
     return macs, flops + work.output_elements * (work.has(bias) + _fused(work))
 
@@ -113,10 +114,10 @@ def _fused(work: Work) -> int:
 
 
 def einsum(work: Work) -> tuple[int, int]:
-    """Counts one product per combination of indices. Products are summed over the indices that the output does not
-    have.
+    """Counts one product per combination of indices. Products are summed over the indices that are missing in the
+    output.
 
-    Accepts one or two operands. With more operands, the count would depend on the order of the products.
+    Accepts one or two operands. With more operands, the count would depend on the order of multiplication.
     """
     terms_of_inputs, output_term = _indices(work)
     sizes: dict[str, int] = {}
@@ -163,10 +164,10 @@ def _expanded(term: str, left_out: int) -> list[str]:
 
 
 def attention(work: Work) -> tuple[int, int]:
-    """Counts both operators named Attention.
+    """Counts both operators that are named Attention.
 
-    ONNX Runtime's operator has a joint input and a joint weight for query, key and value. The standard operator has
-    three inputs, each (batch, length, hidden) or (batch, heads, length, size).
+    ONNX Runtime's operator has one input and one weight matrix for query, key and value together. The standard operator
+    has three inputs, each (batch, length, hidden) or (batch, heads, length, size).
     """
     if len(work.shape(1)) != 2:
         return attention_products(work)
@@ -177,8 +178,8 @@ def attention(work: Work) -> tuple[int, int]:
 
 
 def attention_products(work: Work) -> tuple[int, int]:
-    """Counts the product of query and key, and the product of the result and value. Does not count softmax and scale,
-    because they are small.
+    """Counts the product of query and key, and the product of its result and value. Ignores softmax and scale, because
+    their work is small.
     """
     query, key, value = work.shape(0), work.shape(1), work.shape(2)
     if len(query) == len(key) == len(value) == 4:
@@ -192,21 +193,23 @@ def attention_products(work: Work) -> tuple[int, int]:
 
 
 def matmul_of_few_bits(work: Work) -> tuple[int, int]:
-    """Counts ONNX Runtime's MatMulNBits: K inputs, N outputs. Does not count the unpacking of the weights."""
+    """Counts ONNX Runtime's MatMulNBits, in which K is the number of inputs and N the number of outputs. Ignores the
+    work of unpacking the weights.
+    """
     macs = work.output_elements * int(work.attributes["K"])
     return macs, 2 * macs
 
 
 def recurrent(work: Work) -> tuple[int, int]:
-    """Takes X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
+    """Expects X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
-    Each gate also adds a bias, adds both products and computes a function.
+    Each gate adds both products and a bias, and computes a function of the sum.
     """
     return _recurrent(work, *work.shape(2))
 
 
 def quantised_lstm(work: Work) -> tuple[int, int]:
-    """Counts ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
+    """Counts ONNX Runtime's DynamicQuantizeLSTM, whose W is transposed: (directions, inputs, gates * hidden)."""
     directions, _, rows = work.shape(1)
     return _recurrent(work, directions, rows, work.shape(2)[1])
 
@@ -224,12 +227,14 @@ def pool(work: Work) -> tuple[int, int]:
 
 
 def lrn(work: Work) -> tuple[int, int]:
-    """Counts squares and their sum over `size` channels, then factor, offset, power and quotient."""
+    """Counts the squares and their sum over `size` channels, then the factor, offset, power and quotient."""
     return 0, work.output_elements * (int(work.attributes.get("size", 1)) + 5)
 
 
 def resize(work: Work) -> tuple[int, int]:
-    """Counts a multiplication and an addition per tap. Linear interpolation has two taps per axis, cubic has four."""
+    """Counts a multiplication and an addition per tap. Linear interpolation uses two taps per axis, and cubic
+    interpolation four.
+    """
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()
@@ -242,17 +247,17 @@ def resize(work: Work) -> tuple[int, int]:
 
 
 def per_output(flops: int) -> Rule:
-    """Returns the rule of `flops` operations per output element."""
+    """Returns a rule that counts `flops` operations per output element."""
     return lambda work: (0, flops * work.output_elements)
 
 
 def per_input(flops: int) -> Rule:
-    """Returns the rule of `flops` operations per input element: sums, means, norms."""
+    """Returns a rule that counts `flops` operations per input element, for sums, means and norms."""
     return lambda work: (0, flops * work.input_elements)
 
 
 def variadic(work: Work) -> tuple[int, int]:
-    """Counts a + b + c: one operation fewer than inputs."""
+    """Counts a + b + c, which takes one operation fewer than there are inputs."""
     return 0, work.output_elements * max(len(work.inputs) - 1, 0)
 
 

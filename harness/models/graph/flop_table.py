@@ -7,7 +7,7 @@ from harness.models.graph import flop_rules as rules
 VIEWS = frozenset(
     ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
 )
-"""Operators whose output ONNX Runtime keeps in the same memory with a different shape."""
+"""Operators for which ONNX Runtime reuses the input's memory and changes only the shape."""
 
 _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 
@@ -15,17 +15,17 @@ PICKED_FROM: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(_PICKS, (0,)),
     "EmbedLayerNormalization": (2, 3, 4),
     **dict.fromkeys(("embedding", "index_select", "gather", "index"), (0,)),  # PyTorch's operators
-    # TensorFlow's and OpenVINO's operators
+    # operators of TensorFlow and OpenVINO
     **dict.fromkeys(("GatherV2", "ResourceGather", "StridedSlice"), (0,)),
 }
-"""Maps an operator to the inputs from which it reads only some rows."""
+"""Maps an operator to the inputs of which it reads only some rows."""
 
 _MOVES = (
     "Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth",
     "Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements",
     "EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero",
     "QLinearConcat", "QLinearWhere", "BiasDropout",
-    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # ONNX Runtime's own operators
+    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # operators that only ONNX Runtime defines
 )  # fmt: skip
 
 _ONE_EACH = (
@@ -36,7 +36,7 @@ _ONE_EACH = (
 )  # fmt: skip
 
 _SEVERAL_EACH = {
-    "BatchNormalization": 2,  # the four numbers per channel are combined into a factor and an offset
+    "BatchNormalization": 2,  # the four parameters per channel are combined into a factor and an offset in advance
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
     "SkipLayerNormalization": 9,
@@ -116,7 +116,7 @@ RULES: Mapping[str, rules.Rule] = {
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), rules.per_input(2)),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), rules.variadic),
     **dict.fromkeys(_POOLS, rules.pool),
-    "DynamicQuantizeLinear": rules.per_input(6),  # minimum, maximum, then as QuantizeLinear
+    "DynamicQuantizeLinear": rules.per_input(6),  # minimum and maximum, then the operations of QuantizeLinear
     "LRN": rules.lrn,
     "Resize": rules.resize,
     "Upsample": rules.resize,

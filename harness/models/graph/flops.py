@@ -2,9 +2,8 @@
 
 A MAC is a multiplication and an addition to a sum, as in convolutions, matrix products and recurrent cells. A MAC
 counts as two FLOPs. Every other addition, multiplication, division, comparison or function (exp, erf, sqrt) counts as
-one FLOP, whatever its real cost. Integer kernels are counted in the same way.
-Each operand's bytes (weights, other inputs, outputs) count once. A kernel cannot move fewer bytes unless data stay in a
-cache from one kernel to the next.
+one FLOP, regardless of its real cost. Integer kernels count in the same way. The bytes of each operand (weights, other
+inputs, outputs) count once. A kernel cannot move fewer bytes, unless data stay in a processor cache between kernels.
 
 The MACs and FLOPs of an operation without a rule are None, not 0. `Coverage` reports the number of nodes and the share
 of the time that the rules cover.
@@ -21,12 +20,12 @@ from harness.profiler import CONTROL_FLOW
 
 
 class Cost(NamedTuple):
-    """The work of one or several nodes."""
+    """The work of one node or several nodes."""
 
     macs: int | None
-    """None if the operation has no rule."""
+    """None if there is no rule for the operation."""
     flops: int | None
-    """None if the operation has no rule."""
+    """None if there is no rule for the operation."""
     weight_bytes: int
     input_bytes: int
     output_bytes: int
@@ -41,11 +40,11 @@ class Coverage(NamedTuple):
 
     nodes: int
     modelled: int
-    """Nodes whose operation has a rule."""
+    """Number of nodes whose operation has a rule."""
     kernel_ns: float | None
-    """The time of all nodes, or None without a measurement."""
+    """The total time of all nodes, or None if it was not measured."""
     modelled_ns: float | None
-    """The time of the nodes with a rule, or None without a measurement."""
+    """The total time of the nodes with a rule, or None if it was not measured."""
     missing: Mapping[str, int]
     """Number of nodes without a rule, by operation."""
 
@@ -68,21 +67,21 @@ def cost(
 ) -> Cost:
     """Returns the cost of one node.
 
-    attributes: numbers, strings, and lists of numbers or strings. An omitted attribute has ONNX's default.
-    inputs, outputs: None stands for an operand that is omitted or has an unknown shape.
+    attributes: numbers, strings, and lists of numbers or strings. An omitted attribute has ONNX's default. inputs,
+    outputs: None stands for an operand that is omitted or whose shape is unknown.
     """
     work = Work(attributes, inputs, outputs)
     macs = flops = None
     if op_type in RULES:
         try:
             macs, flops = RULES[op_type](work)
-        except (ValueError, LookupError, ZeroDivisionError):  # the rule needs an unknown shape
+        except (ValueError, LookupError, ZeroDivisionError):  # the rule needs a shape that is unknown
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 
 
 def only_moves(op_type: str) -> bool:
-    """Returns whether the operation does not compute, i.e. only copies, reorders or selects data, or makes a view."""
+    """Returns whether the operation computes nothing, and only copies, reorders or selects data, or makes a view."""
     return RULES.get(op_type) is nothing
 
 
@@ -92,7 +91,7 @@ def has_rule(op_type: str) -> bool:
 
 
 def may_multiply(op_type: str, domain: str = "") -> bool:
-    """Returns whether a node with unknown MACs may have MACs. This is true for a product, a subgraph or a vendor's
+    """Returns whether a node with unknown MACs may have MACs. Returns True for a product, a subgraph or a vendor's
     operator.
     """
     is_vendors = bool(domain) and not has_rule(op_type)
@@ -100,7 +99,7 @@ def may_multiply(op_type: str, domain: str = "") -> bool:
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:
-    """Returns a line per reason why the work of these operators is unknown."""
+    """Returns one line per reason for which the work of these operators is unknown."""
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
@@ -110,7 +109,7 @@ def missing_text(op_types: Iterable[str]) -> list[str]:
 
 
 def graph_costs(graph: Graph) -> list[Cost]:
-    """Returns (nodes,) costs, in the order of graph.nodes."""
+    """Returns one cost per node, in the order of graph.nodes."""
     from_constants = {name for node in graph.nodes if node.from_constants for name in node.outputs}
     weights = from_constants | graph.constants.keys()
     return [_node_cost(node, graph, weights) for node in graph.nodes]
@@ -130,7 +129,8 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """Returns the type of the constant from which a weight is dequantised. Returns None for other tensors."""
+    """Returns the type of the constant that a weight is dequantised from, or None for other tensors.
+    """
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None
@@ -140,7 +140,7 @@ def _stored_type(name: str, graph: Graph) -> str | None:
 def coverage(
     op_types: Sequence[str], costs: Sequence[Cost], kernel_ns: Sequence[float] | None = None
 ) -> Coverage:
-    """kernel_ns: (n,) the time of each node, or None if it was not measured."""
+    """kernel_ns: (n,) the time of each node, or None if the times were not measured."""
     known = [c.flops is not None for c in costs]
     missing = Counter(op for op, is_known in zip(op_types, known, strict=True) if not is_known)
     total = modelled = None
@@ -151,7 +151,7 @@ def coverage(
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """Returns the sum. An operation without a rule adds only its bytes."""
+    """Returns the sum of the costs. An operation without a rule contributes only its bytes."""
     parts = list(costs)
     return Cost(
         sum(c.macs or 0 for c in parts),
@@ -163,7 +163,9 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
-    """Returns (weight, input, output) bytes. A view does not move data. A selection reads only the selected rows."""
+    """Returns (weight, input, output) bytes for one node. A view does not move data. A selection reads only the
+    selected rows of its table.
+    """
     if op_type in VIEWS:
         return 0, 0, 0
     output = sum(o.bytes for o in work.outputs if o is not None)
@@ -177,9 +179,10 @@ def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
 
 
 def read_bytes(op_type: str, position: int, input_bytes: int, output_bytes: int) -> int:
-    """Returns the bytes that the operator reads from an input. From a table, only the selected rows count.
+    """Returns the number of bytes that the operator reads from an input. If the operator selects rows of a table, only
+    the selected rows count.
 
-    op_type: the name in a file or a framework.
+    op_type: the operator's name in the file or in a framework.
     """
     picked_from = PICKED_FROM.get(op_type.removeprefix("aten::"), ())
     return min(input_bytes, output_bytes) if position in picked_from else input_bytes

@@ -1,4 +1,4 @@
-"""The graph of a model, with its layers, their concrete shapes, and equal layers.
+"""A model's graph: its layers, their concrete shapes, and the groups of equal layers.
 
 onnx_file.py reads a graph from an ONNX file.
 """
@@ -17,7 +17,8 @@ import numpy as np
 from harness.types import Array
 
 KEPT_ELEMENTS = 64
-"""Maximum size of a floating-point constant that is kept for shape inference, e.g. Resize's scales."""
+"""Maximum number of elements in a floating-point constant that is kept for shape inference, such as Resize's scales.
+"""
 
 _NEUTRAL: Mapping[str, int | str] = {
     "allowzero": 0,
@@ -31,8 +32,7 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Maps an attribute to its neutral value, which has no effect. Older versions of operators do not have the
-attribute.
+"""Maps an attribute to the value that has no effect. Older versions of operators lack the attribute.
 """
 
 _WITHOUT_EFFECT = {
@@ -41,8 +41,8 @@ _WITHOUT_EFFECT = {
     "InstanceNormalization": ("epsilon",),
     "LayerNormalization": ("epsilon",),
 }
-"""Maps an operator to attributes that do not change the work. They are used only in training, or change only the
-result.
+"""Maps an operator to attributes that do not change the amount of work, because they apply only to training or change
+only the result's values.
 """
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -50,9 +50,9 @@ DEFAULT_DOMAINS = ("", "ai.onnx")
 
 class Tensor(NamedTuple):
     dtype: str
-    """NumPy's name of the type, e.g. float32, bfloat16."""
+    """NumPy's name of the type, such as float32 or bfloat16."""
     shape: tuple[int | None, ...]
-    """The sizes. A size is None if it depends on data."""
+    """The size of each axis, or None if the size depends on data."""
 
     @property
     def elements(self) -> int | None:
@@ -74,8 +74,8 @@ class Constant(NamedTuple):
     is_external: bool
     """Whether the values are in a separate file."""
     value: Array | None
-    """The values of integers and booleans (shapes, axes, indices), and of at most KEPT_ELEMENTS floats. None for larger
-    constants and for external values.
+    """The values of integers and booleans (shapes, axes, indices), and of at most KEPT_ELEMENTS floats; None for larger
+    constants and for external values. None for larger constants and for external values.
     """
 
 
@@ -91,16 +91,16 @@ class Node:
     attributes: Mapping[str, Any]
     """Values of type int, float, str, or tuples of these. For a tensor or subgraph, the SHA-256 of its bytes."""
     inputs: tuple[str, ...]
-    """Names of the inputs, with "" for an omitted input, followed by the names that only subgraphs in the attributes
-    read.
+    """Names of the inputs, with "" for an omitted input. They are followed by names that only subgraphs in the
+    attributes read.
     """
     outputs: tuple[str, ...]
     from_constants: bool
-    """Whether runtimes fold the layer when they load the model. Such a layer reads only constants, or the shape of a
-    tensor with a fixed shape.
+    """Whether runtimes fold the layer at load time, because it reads only constants, or only the shape of a tensor with
+    a fixed shape.
     """
     proto: Any = field(repr=False)
-    """The onnx.NodeProto of the file."""
+    """The onnx.NodeProto in the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +111,22 @@ class Graph:
     nodes: tuple[Node, ...]
     """The layers in topological order, without `Constant` nodes, which are in `constants`."""
     tensors: Mapping[str, Tensor]
-    """Every input, constant and output of a node whose type could be inferred, by name."""
+    """Every input, constant and node output whose type could be inferred, by name."""
     constants: Mapping[str, Constant]
     """Initializers and the values of `Constant` nodes, by name."""
     values: Mapping[str, Array]
-    """Known values of constants, and of integers and booleans folded from constants, by name."""
+    """Known values by name: values of constants, and integers and booleans that are folded from constants."""
     inputs: tuple[str, ...]
     """Names of the inputs, without inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
-    """Chosen size of each open dimension, by name. INPUT[AXIS] stands for a dimension without a name."""
+    """Size chosen for each open dimension, by name. INPUT[AXIS] stands for a dimension without a name."""
     opsets: Mapping[str, int]
     """Opset version by domain."""
     proto: Any = field(repr=False, compare=False)
-    """The onnx.ModelProto with these shapes, without the bytes of large weights. Pieces are cut from this model."""
+    """The onnx.ModelProto with the shapes of this graph, without the bytes of large weights. Parts of the model are
+    extracted from it.
+    """
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
@@ -133,7 +135,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Maps the name of a tensor to the nodes that read it, in order, each once."""
+        """Maps the name of a tensor to the nodes that read it, in order and without duplicates."""
         readers: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in filter(None, dict.fromkeys(node.inputs)):
@@ -142,16 +144,16 @@ class Graph:
 
     @cached_property
     def layers(self) -> tuple[Node, ...]:
-        """The nodes that run at inference, without the nodes that runtimes fold when they load the model."""
+        """The layers that run at inference, without the layers that runtimes fold at load time."""
         return tuple(node for node in self.nodes if not node.from_constants)
 
     def key(self, node: Node) -> str:
-        """Returns the layer's identity, without its name and weights.
+        """Returns a key that equal layers share; it excludes the layer's name and weights.
 
-        The identity consists of everything that determines the layer's work: type, attributes, shapes and types of
-        inputs and outputs, and the values of integer inputs.
+        The key contains everything that determines the layer's work: the type, attributes, shapes and types of inputs
+        and outputs, and the values of integer inputs.
 
-        Source: layer identity of DLBricks (Li et al., ICPE 2020), section 2.2.
+        Source: the layer identity in DLBricks (Li et al., ICPE 2020), section 2.2.
         """
         described = {
             "op": f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
@@ -193,8 +195,8 @@ class Graph:
 
 
 def _itemsize(dtype: str) -> int:
-    """Returns the size of an element in bytes. If NumPy does not have the type (bfloat16, int4), its name contains the
-    number of bits.
+    """Returns the size of an element in bytes. The name of a type that NumPy lacks (bfloat16, int4) contains the number
+    of bits.
     """
     try:
         return np.dtype(dtype).itemsize
@@ -213,6 +215,6 @@ def _effective(node: Node) -> dict[str, Any]:
         if name in ignored or (neutral is not None and set(values) == {neutral}):
             continue
         if name == "kernel_shape" and node.op_type.startswith("Conv"):
-            continue  # this attribute also follows from the shape of the weights
+            continue  # this attribute is redundant, because it follows from the shape of the weights
         effective[name] = value
     return effective

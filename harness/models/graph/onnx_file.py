@@ -1,7 +1,7 @@
 """Reads a Graph from an ONNX file.
 
-The file is parsed and its shapes are inferred. The model is not executed, and values in other files (external data) are
-not read.
+Parses the file and infers its shapes. Does not execute the model, and does not read values in other files (external
+data).
 """
 
 import shlex
@@ -30,10 +30,10 @@ def read(
 ) -> Graph:
     """Returns the graph of an ONNX file for one set of input sizes.
 
-    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: sizes by symbolic dimension.
-    INPUT[AXIS] can stand for any dimension, and is needed for a dimension without a name. shapes: shapes by input,
-    which override both. Raises ConfigError if the file is not an ONNX model, or if dimensions have no size. The error
-    lists all such dimensions.
+    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: sizes by name of the symbolic
+    dimension. The key INPUT[AXIS] can name any dimension, and must name a dimension without a symbolic name. shapes:
+    shapes by input, which override `batch` and `sizes`. Raises ConfigError if the file is not an ONNX model, or with a
+    list of all dimensions that have no size.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -102,7 +102,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _clear_open_sizes(graph: Any) -> None:
-    """Clears the value and the name of each open size, in whatever form the file contains it."""
+    """Clears the value and the name of each open size, regardless of how the file stores it."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             written = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
@@ -115,7 +115,7 @@ def _clear_open_sizes(graph: Any) -> None:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Yields the names that this module uses. protobuf returns names that are not UTF-8 as bytes."""
+    """Yields the names that this module uses, because protobuf returns names that are not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -128,7 +128,7 @@ def _names(graph: Any) -> Iterator[object]:
 
 
 def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
-    """Raises ValueError for a constant that cannot be read."""
+    """Raises ValueError if a constant cannot be read."""
     for tensor in graph.initializer:
         yield tensor.name, _constant(onnx, tensor)
     for sparse in graph.sparse_initializer:
@@ -140,7 +140,7 @@ def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
 
 
 def _of_constant_node(onnx: Any, node: Any) -> Any:
-    """Returns the node's value as a TensorProto, whichever attribute holds it."""
+    """Returns the node's value as a TensorProto, regardless of the attribute that holds it."""
     kinds = {
         "value_float": np.float32,
         "value_floats": np.float32,
@@ -178,7 +178,7 @@ _INT64 = 7
 
 
 def _drop_large(graph: Any) -> None:
-    """Drops the bytes of large weights, because shapes do not depend on them, and marks the weights as external."""
+    """Removes the bytes of large weights, because shapes do not depend on them, and marks these weights as external."""
     for tensor in graph.initializer:
         if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
@@ -239,7 +239,7 @@ def _set_sizes(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
     refuse((*problems, *missing.values()))
-    if used:  # the file stores inner shapes for other input sizes, so they are dropped
+    if used:  # drop the inner shapes, because the file stores them for other input sizes
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used
@@ -253,8 +253,8 @@ def _size(dim: Any, known: int | None, batch: int | None) -> int | None:
 
 
 def _batches(inputs: Sequence[Any]) -> set[str]:
-    """Returns the names of open first dimensions. Such a name means the batch on every axis, as in [layers, batch,
-    hidden].
+    """Returns the names of open first dimensions. Such a name means the batch on every axis where it occurs, as in
+    [layers, batch, hidden].
     """
     first = [one.type.tensor_type.shape.dim[:1] for one in inputs]
     names = declared_shape(dim.dim_param for dims in first for dim in dims)

@@ -1,4 +1,4 @@
-"""Sorts the nodes of an ONNX graph, and infers the shapes and values that are known before a run."""
+"""Sorts the nodes of an ONNX graph, and infers the shapes and values that are known without a run."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ def settled(
     tensors: dict[str, Tensor],
     path: Path,
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
-    """Returns the nodes and the known values. Adds shapes that follow from these values to `tensors`.
+    """Returns the nodes and the known values. Also adds the shapes that follow from these values to `tensors`.
 
-    Sizes that the model computes determine further shapes, and these shapes determine further sizes. The inference is
-    therefore repeated until it adds no more values.
+    Sizes that the model computes determine further shapes, which determine further sizes. The inference therefore
+    repeats until it adds no more values.
     """
     known = 0
     while True:
@@ -58,7 +58,7 @@ def forget_outputs(graph: Any) -> None:
 
 
 def inferred(onnx: Any, model: Any, path: Path) -> Any:
-    """Returns the model with its original nodes, and with shapes inferred from its inputs' shapes."""
+    """Returns the model with its original nodes, and with the shapes inferred from the inputs' shapes."""
     try:
         shaped = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
     except Exception as e:  # noqa: BLE001 - onnx raises a class of its own from C++
@@ -93,7 +93,7 @@ def _values(
     tensors: Mapping[str, Tensor],
     opsets: Any,
 ) -> Mapping[str, Array]:
-    """Returns the values of constants and of folded integer or bool tensors: shapes, axes, indices."""
+    """Returns the values of constants and of folded integer and boolean tensors: shapes, axes, indices."""
     values = {name: c.value for name, c in constants.items() if c.value is not None}
     for node in nodes:
         kinds = {tensors[name].dtype for name in node.outputs if name in tensors}
@@ -106,8 +106,7 @@ def _values(
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """Returns the value. For an operator that reads only the shape, returns an array that has this shape but takes no
-    memory.
+    """Returns the value, or an array of the same shape that takes no memory if the operator reads only the shape.
     """
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
@@ -158,7 +157,7 @@ def _nodes(
 
 
 def _defaults(onnx: Any, proto: Any, opsets: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the attributes' defaults from the operator's definition, or {} for an unknown operator."""
+    """Returns the default attributes from the operator's definition, or {} for an unknown operator."""
     version = opsets.get(proto.domain, opsets.get("", 1))
     try:
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
@@ -177,8 +176,8 @@ def _is_deterministic(proto: Any) -> bool:
 
 
 def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
-    """Returns the nodes in topological order. If the file is sorted, as ONNX requires, returns the same list. Shape
-    inference follows the file's order, and stops at the first node that precedes one of its inputs.
+    """Returns the nodes in topological order. Returns the same list if the file is already sorted, as ONNX requires.
+    Shape inference follows the file's order, and stops at the first node that appears before one of its inputs.
     """
     producers = {name: i for i, n in enumerate(protos) for name in n.output if name}
     needs = {

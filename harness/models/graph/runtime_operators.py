@@ -1,7 +1,8 @@
-"""Infers the shapes of ONNX Runtime's custom operators from standard operators with the same shapes and types.
+"""Infers the shapes of ONNX Runtime's custom operators by means of standard operators with the same shapes and types.
 
-Files that ONNX Runtime optimised or quantised contain operators that `onnx` does not know. Shape inference would stop
-at the first such operator. Stand-ins therefore replace these operators during inference. They are never executed.
+Files that ONNX Runtime has optimised or quantised contain operators that `onnx` does not know, and shape inference
+would stop at the first one. Shape inference would stop at the first such operator. Stand-ins therefore replace these
+operators during inference. They are never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -16,16 +17,16 @@ _FLOAT, _INT64 = 1, 7
 """TensorProto's element types."""
 
 _AXES_ARE_INPUTS = 18
-"""From this opset on, reductions take their axes as an input."""
+"""From this opset on, reductions take their axes as an input instead of an attribute."""
 
 
 class _Standing:
-    """Builds the nodes that replace one node, and the constants that they need."""
+    """Builds the nodes and constants that replace one node."""
 
     def __init__(
         self, onnx: Any, node: Any, constants: Mapping[str, Sequence[int]], opset: int
     ) -> None:
-        """constants: maps the names of the file's constants to their shapes."""
+        """constants: the shapes of the file's constants, by name."""
         self.node = node
         self.opset = opset
         self.nodes: list[Any] = []
@@ -40,7 +41,7 @@ class _Standing:
         self.attributes: dict[str, Any] = dict(values)
 
     def add(self, op_type: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        """to: the output's name, or '' for a new name."""
+        """to: name of the output, or '' for a new name."""
         name = to or self._new()
         self.nodes.append(self._onnx.helper.make_node(op_type, list(inputs), [name], **attributes))
         return name
@@ -58,7 +59,7 @@ class _Standing:
         return name
 
     def of_shape(self, *shape: int) -> str:
-        """Adds a constant without values, because only its shape is used."""
+        """Adds a constant without values, because only its shape matters."""
         name = self._new()
         self.tensors.append(self._onnx.TensorProto(name=name, data_type=_FLOAT, dims=shape))
         return name
@@ -79,11 +80,13 @@ class _Standing:
 
 
 _Rule = Callable[[_Standing], str]
-"""Adds nodes and returns the tensor that has the shape and type of the first output."""
+"""A rule adds nodes and returns the name of the tensor that has the shape and type of the replaced node's first output.
+"""
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
-    """Returns a copy of the model with stand-ins. Returns the same model if no operator needs a stand-in."""
+    """Returns a copy of the model with stand-ins, or the model itself if no operator needs one.
+    """
     versions = {o.domain: o.version for o in model.opset_import}
     opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
     if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):
@@ -103,10 +106,10 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 
 
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
-    """Returns the rule of a node that needs a stand-in.
+    """Returns the rule of a node, or None if it needs no stand-in.
 
-    Some operators, e.g. LayerNormalization, are custom operators of ONNX Runtime in earlier opsets and standard in
-    later opsets.
+    Some operators, such as LayerNormalization, are ONNX Runtime's custom operators in earlier opsets and standard
+    operators in later opsets.
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain in _DOMAINS:
@@ -120,7 +123,7 @@ def _stands(standing: _Standing, rule: _Rule | None) -> bool:
         return False
     try:
         like = rule(standing)
-    except (LookupError, ValueError):  # an input that the rule needs is omitted or not a constant
+    except (LookupError, ValueError):  # an input that the rule needs is omitted or is not a constant
         return False
     standing.add("Identity", like, to=standing.node.output[0])
     for position in _ALSO_LIKE_FIRST.get(standing.node.op_type, ()):
@@ -134,7 +137,7 @@ _ALSO_LIKE_FIRST: Mapping[str, Sequence[int]] = {
     "SkipSimplifiedLayerNormalization": (3,),
     "EmbedLayerNormalization": (2,),
 }
-"""Maps an operator to further outputs with the shape of the first output."""
+"""Maps an operator to further outputs that have the shape of the first output."""
 
 
 def _same(standing: _Standing) -> str:
@@ -142,7 +145,7 @@ def _same(standing: _Standing) -> str:
 
 
 def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
-    """Returns the rule of a different operator for the inputs at `positions`, with all attributes except `drop`."""
+    """Returns a rule that inserts another operator on the inputs at `positions`, with all attributes except `drop`."""
 
     def rule(standing: _Standing) -> str:
         inputs = [standing.input(i) for i in positions if standing.input(i)]
@@ -152,7 +155,7 @@ def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
 
 
 def _float(rule: _Rule) -> _Rule:
-    """Returns the rule with its result in float32."""
+    """Returns the rule with its result converted to float32."""
     return lambda standing: standing.cast(rule(standing))
 
 
@@ -161,7 +164,7 @@ _ACTIVATION_GAMMA = (*_ACTIVATION, "activation_gamma")
 
 
 def _pooled(op_type: str, *, last: bool = False) -> _Rule:
-    """Returns the rule of an image operation whose channels may come last."""
+    """Returns the rule of an image operation whose channel axis may be the last axis."""
 
     def rule(standing: _Standing) -> str:
         is_last = last or standing.attributes.get("channels_last", 0)
@@ -182,7 +185,7 @@ def _blocked_input(standing: _Standing) -> str:
 
 
 def _blocked_output(standing: _Standing) -> str:
-    """Cuts off the zero channels that pad the last block."""
+    """Removes the zero channels that pad the last block."""
     ends = (standing.numbers(n) for n in (0, int(standing.attributes["channels"]), 1))
     output = standing.add("Slice", standing.input(0), *ends)
     if standing.attributes.get("channels_last", 0):
@@ -191,7 +194,7 @@ def _blocked_output(standing: _Standing) -> str:
 
 
 def _fused_matmul(standing: _Standing) -> str:
-    """Replaces alpha x A' x B', in which A and B may be transposed."""
+    """Replaces alpha x A' x B', where A and B may be transposed."""
     left = "...ki" if standing.attributes.get("transA", 0) else "...ik"
     right = "...jk" if standing.attributes.get("transB", 0) else "...kj"
     equation = f"{left},{right}->...ij"

@@ -1,6 +1,7 @@
-"""Reads the connections between the nodes of an ONNX file, i.e. names and tensors without weights and shapes.
+"""Reads the connections between the nodes of an ONNX file: names and tensors without weights and shapes.
 
-The project's protobuf reader reads a mapped file. It does not need a package, and large files do not need memory.
+The project's protobuf reader works on a memory-mapped file, so it needs no package and little memory even for large
+files.
 """
 
 from collections.abc import Iterator
@@ -24,12 +25,14 @@ _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
 
 def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
-    """Raises ConfigError if the file is not an ONNX model. may_be_empty: whether to accept a graph without nodes."""
+    """Reads the nodes and their connections. Raises ConfigError if the file is not an ONNX model. may_be_empty: whether
+    to accept a graph without nodes.
+    """
     try:
         graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
-    except ValueError as e:  # UnicodeDecodeError is a ValueError
+    except ValueError as e:  # UnicodeDecodeError is a subclass of ValueError
         raise ConfigError(f"{path} is not an ONNX model: {e}") from None
     if not graphs or not (graphs[-1].nodes or may_be_empty):
         raise ConfigError(f"{path} is not an ONNX model, or has no node: nothing to profile")
@@ -37,7 +40,7 @@ def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
 
 
 def _in_order(wiring: Wiring) -> Wiring:
-    """Sorts the nodes topologically, because converters write them in various orders, which runtimes accept."""
+    """Sorts the nodes topologically, because converters write them in various orders that runtimes accept."""
     needs = {
         i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
         for i, node in enumerate(wiring.nodes)
@@ -46,7 +49,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    except CycleError:  # a cycle: every runtime refuses the file and says why
+    except CycleError:  # leave a cycle in the file, because every runtime refuses it and explains why
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 

@@ -12,14 +12,14 @@ _PATTERN = re.compile(r"hf:((?:[\w.-]+/)?[\w.-]+)(?:@([^\s:@]+))?(?::([^\s:@]+))
 
 
 class HubName(NamedTuple):
-    """A file of a repository. `str` returns its spelling as a --model."""
+    """A file in a repository. `str` returns the name in the syntax of --model."""
 
     repository: str
-    """ORG/NAME. A few old repositories lack the ORG."""
+    """ORG/NAME. A few old repositories lack `ORG/`."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None
-    """The path in the repository."""
+    """The file's path in the repository."""
 
     def __str__(self) -> str:
         revision = f"@{self.revision}" if self.revision else ""
@@ -27,17 +27,17 @@ class HubName(NamedTuple):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the name always refers to the same content, i.e. to a file of a commit."""
+        """Whether the name always refers to the same content, because it contains a commit and a file."""
         return self.file is not None and is_commit(self.revision)
 
 
 def is_commit(revision: str | None) -> bool:
-    """Returns whether the revision is the full hash of a commit, which no push can change."""
+    """Returns whether the revision is the full hash of a commit, whose content no push can change."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def parse_hub_model(text: str) -> HubName:
-    """Parses 'hf:ORG/NAME[@REV][:FILE]'. Raises a ConfigError for any other text."""
+    """Parses 'hf:ORG/NAME[@REV][:FILE]'. Raises ConfigError for any other text."""
     match = _PATTERN.fullmatch(text)
     file = match[3] if match else None
     if match is None or (file and (file.startswith("/") or ".." in PurePosixPath(file).parts)):

@@ -1,8 +1,8 @@
 """Lists and downloads the files of a repository of the HuggingFace Hub, and finds them in its cache.
 
-The package `huggingface-hub` sends the requests. Its documentation explains HF_ENDPOINT, HF_HOME, HF_TOKEN and
-HF_HUB_OFFLINE. The harness's cache stores lists of files, so the same command later works without a network. Downloaded
-files are not executed.
+The package `huggingface-hub` sends the requests. The documentation of that package explains HF_ENDPOINT, HF_HOME,
+HF_TOKEN and HF_HUB_OFFLINE. The harness also caches the lists of files, so that the same command later works without a
+network. Downloaded files are not executed.
 """
 
 import functools
@@ -25,15 +25,18 @@ class Listing(NamedTuple):
 
     commit: str
     digests: Mapping[str, str]
-    """Maps a path in the repository to the SHA-256 (files in Git LFS) or to Git's SHA-1 of the blob."""
+    """Maps a path in the repository to its SHA-256 for files in Git LFS, or to the blob's SHA-1 in Git for other files.
+    """
 
 
 @functools.cache
 def listing(repository: str, revision: str | None) -> Listing:
-    """Returns the files at a revision. None means the default branch. The list stays the same for the whole process.
+    """Returns the files at a revision; None means the default branch. None means the default branch. Repeated calls in
+    one process return the same list.
 
-    The list of a commit is stored, and can later be read without a network. If the hub is not reachable, a branch or
-    tag refers to the same commit as at the last access. Raises ConfigError if the hub was never accessed.
+    The list of a commit is stored on disk, so it can be read later without a network. If the hub is not reachable, a
+    branch or tag refers to the same commit as at the last successful access. Raises ConfigError if no access has ever
+    succeeded.
     """
     name = HubName(repository, revision)
     stored = _stored_at(name)
@@ -73,8 +76,8 @@ def in_cache(repository: str, commit: str, file: str) -> Path | None:
 
 
 def download(repository: str, commit: str, file: str) -> Path:
-    """Returns the file in the hub's cache. Fetches it if it is missing, and checks its digest against the commit's
-    list.
+    """Returns the file's path in the hub's cache. Downloads the file if it is missing, and checks its digest against
+    the commit's list.
     """
     name = HubName(repository, commit, file)
     expected = listing(repository, commit).digests.get(file)
@@ -98,9 +101,9 @@ def download(repository: str, commit: str, file: str) -> Path:
 
 
 def check(path: Path, expected: str | None = None) -> None:
-    """Raises a ConfigError if a file differs from the hub's file.
+    """Raises ConfigError if a file differs from the file on the hub.
 
-    expected: the digest. The default is the name of the link's target in the hub's cache.
+    expected: the digest, by default the name of the link's target in the hub's cache.
     """
     blob = path.resolve()
     digest = expected or blob.name
@@ -115,7 +118,9 @@ def check(path: Path, expected: str | None = None) -> None:
 
 
 def _git_sha1(path: Path) -> str:
-    """Returns Git's SHA-1 of a file. Only small files outside Git LFS need this digest."""
+    """Returns Git's SHA-1 of a file. Only small files outside Git LFS need this digest, because Git LFS files have a
+    SHA-256.
+    """
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -133,7 +138,9 @@ def _read(path: Path) -> Listing:
 
 
 def _refusal(error: Exception) -> str:
-    """Returns the first sentence of the client's message, because the rest is advice about the client's functions."""
+    """Returns only the first sentence of the client's message, because the rest gives advice about the client's
+    functions.
+    """
     return one_line(getattr(error, "server_message", None) or error).partition(". ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Finds the files of a SavedModel in a HuggingFace Hub repository, and gives them a separate folder."""
+"""Finds the files of a SavedModel in a HuggingFace Hub repository, and links them into a separate folder."""
 
 import posixpath
 import re
@@ -18,7 +18,7 @@ _MEMBER = re.compile(
 
 
 def is_saved_model(file: str) -> bool:
-    """Returns whether `file`, a path in the repository, is the main file of a SavedModel."""
+    """Returns whether `file`, a path in the repository, is the file that identifies a SavedModel."""
     return posixpath.basename(file) == FILE
 
 
@@ -31,10 +31,10 @@ def members(file: str, files: Iterable[str]) -> list[str]:
 
 
 def folder(name: HubName, paths: Mapping[str, Path]) -> Path:
-    """Returns a folder with only these files, as links into the hub's cache.
+    """Returns a folder that contains only these files, as links into the hub's cache.
 
-    The cache also contains other fetched files of the repository, which are not part of the model's digest. paths: maps
-    paths in the repository to files in the hub's cache.
+    A separate folder is needed because the cache may contain other files of the repository, which are not part of the
+    model's digest. paths: maps paths in the repository to files in the hub's cache.
     """
     inside = (name.file or "").removesuffix(FILE)
     repository = name.repository.replace("/", "--")

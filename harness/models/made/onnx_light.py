@@ -1,8 +1,8 @@
-"""Makes the nine topologies inside the onnx package runnable, only for performance runs.
+"""Makes the nine topologies in the onnx package runnable, for performance runs only.
 
 The files in onnx/backend/test/data/light have no weights, because ConstantOfShape nodes produce them at run time. All
-weights are then equal, which leads to denormals, and the batch size is always 1. Here the weights are untrained, seeded
-random numbers, and the batch is symbolic.
+weights are then equal, which leads to denormals, and the batch size is always 1. This module replaces the weights with
+untrained, seeded random numbers, and makes the batch symbolic.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
 RECIPE = b"1"
-"""Part of each file's path. Change it if the models change, so that old files are not used."""
+"""Part of each file's path. Change it whenever the models change, so that old files are not reused."""
 
 _SEED = 0
 _FLOAT = 1
@@ -27,7 +27,7 @@ _FLOAT = 1
 
 
 class Light(NamedTuple):
-    """A topology. Its input is an ImageNet image."""
+    """A topology that takes an ImageNet image."""
 
     file: str
     """The middle of the file's name, light_<file>.onnx."""
@@ -131,13 +131,13 @@ def write(template: Path, path: Path) -> None:
         graph.initializer.append(numpy_helper.from_array(array, name))
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    # Before IR version 4, every weight also had to be an input.
+    # before IR version 4, every weight also had to be declared as an input
     model.ir_version = 8
     onnx.save(model, path, format="protobuf")
 
 
 def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """Makes a Reshape of activations to [1, ...] keep the first dimension, by replacing the 1 with 0."""
+    """Replaces the 1 in a Reshape of activations to [1, ...] with 0, so that it keeps the first dimension."""
     from onnx import numpy_helper
 
     for node in nodes:
@@ -164,7 +164,8 @@ def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, s
 def _weights(random: np.random.Generator, shape: tuple[int, ...], role: str) -> Any:
     """Returns kernels scaled so that activations neither vanish nor overflow (He), factors near 1, or small offsets.
 
-    role: `branch` is the last factor of a residual branch. If it were near 1, each sum would double the variance.
+    role: `branch` means the last factor of a residual branch. If this factor were near 1, each sum would double the
+    variance.
     """
     array = random.standard_normal(shape, dtype=np.float32)
     if role == "branch":

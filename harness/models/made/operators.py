@@ -1,8 +1,8 @@
-"""Builds models of a single operator (matrix product, convolution or LSTM), like DeepBench.
+"""Builds models that consist of one operator (matrix product, convolution or LSTM), like DeepBench.
 
 The shapes come from DeepBench's lists of operators in speech, vision and text models (github.com/
-baidu-research/DeepBench, code/kernels/*_problems.h). DeepBench's batch n is a run's batch here. The weights are seeded
-random numbers, because the time of these operators does not depend on their values.
+baidu-research/DeepBench, code/kernels/*_problems.h). DeepBench's batch n corresponds to the batch of a run. The weights
+are seeded random numbers, because the time of these operators does not depend on their values.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
-"""Part of the folder's name. Change it if the models change, so that old files are not used."""
+"""Part of the folder's name. Change it whenever the models change, so that old files are not reused."""
 
 _SEED = 0
 
@@ -43,7 +43,7 @@ class Gemm(NamedTuple):
 
 
 class Conv(NamedTuple):
-    """A convolution of an image of size x size pixels and c channels with k filters of r x r pixels."""
+    """A convolution of an image (size x size pixels, c channels) with k filters of r x r pixels."""
 
     size: int
     c: int
@@ -85,7 +85,7 @@ class Lstm(NamedTuple):
 
     @property
     def flop_per_sample(self) -> int:
-        """Counts the eight products of a step. Ignores the few operations per gate."""
+        """Counts the eight products of a time step. Ignores the few operations per gate."""
         return self.steps * 2 * 8 * self.hidden * self.hidden
 
 
@@ -99,7 +99,7 @@ SUITE: dict[str, Sequence[Op]] = {
 
 
 def make(kinds: Sequence[str]) -> list[Path]:
-    """Returns the files of these kinds. Writes missing files first."""
+    """Returns the model files of these kinds, and writes the missing files first."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('onnx')}")
     paths = []
@@ -113,7 +113,7 @@ def make(kinds: Sequence[str]) -> list[Path]:
 
 
 def work_of(model: str) -> dict[str, Any] | None:
-    """Returns `flop_per_sample` and `about` for a file of `make`, or None for other files."""
+    """Returns `flop_per_sample` and `about` for a file that `make` wrote, or None for other files."""
     path = Path(model)
     ops = {op.name: op for kind in SUITE.values() for op in kind}
     if path.parent != _folder() or path.stem not in ops:
@@ -150,7 +150,7 @@ def _write(op: Op, path: Path) -> None:
     else:
         shape = [op.steps, op.hidden]
         gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
-        # ONNX Runtime's CPU kernel expects the time axis before the batch, but a run has the batch first.
+        # ONNX Runtime's CPU kernel expects the time axis before the batch axis, but a run puts the batch first.
         nodes = [
             node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
             node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),

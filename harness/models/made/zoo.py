@@ -1,11 +1,11 @@
-"""Builds five well-known networks with seeded random weights, only for performance runs.
+"""Builds five well-known networks with seeded random weights, for performance runs only.
 
 The files resemble exports from training frameworks. Convolution, batch normalisation and activation are separate nodes,
 the batch is symbolic, and the output is a classifier's logits. The weights are untrained.
 
-Sources: He et al. 2015 (ResNet-50: v1 has the stride of a stage in its first 1x1 convolution, v1.5
-in the 3x3), Howard et al. 2017 and Sandler et al. 2018 (MobileNet v1 and v2, width 1), Simonyan and
-Zisserman 2014 (VGG-16, configuration D).
+Sources: He et al. 2015 (ResNet-50: in each stage, v1 puts the stride in the first 1x1 convolution, v1.5 in the 3x3
+convolution), Howard et al. 2017 and Sandler et al. 2018 (MobileNet v1 and v2, width 1), Simonyan and Zisserman 2014
+(VGG-16, configuration D).
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's path. Change it if the models change, so that old files are not used."""
+"""Part of each file's path. Change it whenever the models change, so that old files are not reused."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -35,9 +35,10 @@ class Network(NamedTuple):
 
 
 class Builder:
-    """A graph under construction. Each method adds layers after `end`, and then moves `end` to its last layer.
+    """A graph under construction. Each method adds layers after `end`, and then sets `end` to the output of its last
+    layer.
 
-    end: the name of the last activations. channels: the number of their channels. The weights are scaled (He
+    end: the name of the last activations. channels: the number of channels at `end`. The weights are scaled (He
     initialisation), so that activations neither vanish nor overflow.
     """
 
@@ -55,7 +56,7 @@ class Builder:
         self.end, self.channels = "image", 3
 
     def add(self, op_type: str, *more: str, output: str = "", **attributes: object) -> str:
-        """Adds one layer. more: further inputs after `end`. Returns the layer's output, which is the new `end`."""
+        """Adds one layer. more: further inputs after `end`. Returns the output's name, which is the new `end`."""
         name = f"{op_type.lower()}_{len(self.model.graph.node)}"
         inputs, outputs = [self.end, *more], [output or name]
         node = self._helper.make_node(op_type, inputs, outputs, name, **attributes)
@@ -82,7 +83,8 @@ class Builder:
         self.channels = channels
 
     def norm(self, factor: float = 1.0) -> None:
-        """factor: mean of the scales. It is below 1 on a residual branch to keep sums in range."""
+        """factor: mean of the scales, which is below 1 on a residual branch to keep sums in range.
+        """
         scale, variance = (self._weight((self.channels,), 0.1, at=at) for at in (factor, 1.0))
         shift, mean = (self._weight((self.channels,), 0.01) for _ in range(2))
         self.add("BatchNormalization", scale, shift, mean, variance, epsilon=1e-5)
@@ -96,13 +98,14 @@ class Builder:
         self.channels = width
 
     def classify(self) -> None:
-        """Adds the mean over all positions, then the logits."""
+        """Adds the mean over all positions, and the layer that computes the logits."""
         self.add("GlobalAveragePool")
         self.add("Flatten", axis=1)
         self.linear(_CLASSES, output="logits")
 
     def _weight(self, shape: tuple[int, ...], spread: float | None = None, at: float = 0.0) -> str:
-        """spread: the standard deviation around `at`. The default is He's value for a kernel."""
+        """spread: the standard deviation around `at`, by default He's value for a kernel.
+        """
         spread = (2.0 / np.prod(shape[1:])) ** 0.5 if spread is None else spread
         array = self._random.standard_normal(shape, dtype=np.float32)
         np.abs(array, out=array) if at else None
@@ -123,7 +126,7 @@ class Builder:
 def _bottleneck(
     net: Builder, width: int, stride: int, *, first: bool, stride_in_first: bool
 ) -> None:
-    """first: whether this bottleneck is the first of its stage, which has a projection on the shortcut."""
+    """first: whether this bottleneck is the first of its stage, in which the shortcut contains a projection."""
     start, channels = net.end, net.channels
     net.conv(width, 1, stride if stride_in_first else 1)
     net.norm()
@@ -144,7 +147,7 @@ def _bottleneck(
 
 
 def resnet(net: Builder, *, stride_in_first: bool, depths: tuple[int, ...] = (3, 4, 6, 3)) -> None:
-    """depths: number of bottlenecks per stage. The default is ResNet-50."""
+    """depths: number of bottlenecks per stage, by default ResNet-50's."""
     net.conv(64, 7, 2)
     net.norm()
     net.add("Relu")

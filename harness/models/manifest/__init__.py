@@ -1,1 +1,1 @@
-"""Model manifests: schema, parsing, look-up by name, files and checksums, hooks, requirements."""
+"""Model manifests: schema, parsing, look-up by name, files and checksums, hooks and requirements."""

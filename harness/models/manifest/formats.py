@@ -1,4 +1,5 @@
-"""Recognises the format of a model file without a manifest, and refuses a backend that does not read this format."""
+"""Recognises the format of a model file without a manifest, and raises an error if the chosen backend does not read it.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -11,11 +12,11 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     name: str
-    """Name of the format in `files` of a manifest and in `formats` of a backend."""
+    """Name of the format in a manifest's `files` and in a backend's `formats`."""
     about: str
-    """Name in messages."""
+    """Name of the format in messages."""
     backend: str
-    """The backend for which such a file is usually made."""
+    """The backend for which such a file is usually intended."""
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
@@ -41,7 +42,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Maps a suffix that other kinds of files share with models to the first bytes that identify a model, and to the
+"""Maps a suffix that models share with other kinds of files to the first bytes that identify a model, and to the
 model's format.
 """
 
@@ -54,12 +55,12 @@ _OPENVINO_WHISPER = Format(
 )
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
-"""Maps a format that the harness can make to the format of the source file."""
+"""Maps a format that the harness can create to the format of the source file."""
 _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
 _KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
 FORMATS = {one.name for one in _KNOWN}
 USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
-"""Maps a format to the backend for which such a file is usually made."""
+"""Maps a format to the backend for which such a file is usually intended."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -81,7 +82,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     ),
     **dict.fromkeys((".mlmodel", ".mlpackage"), ("a Core ML model", f"{_TO_ONNX} from its source")),
 }
-"""Maps a suffix to a description of the file or folder, and to advice."""
+"""Maps a suffix to a description of the file or folder, and to advice for the user."""
 
 _FOLDERS: Mapping[str, tuple[str, str]] = {
     "config.json": ("a HuggingFace checkpoint", "export it with optimum-cli export onnx"),
@@ -90,7 +91,7 @@ _FOLDERS: Mapping[str, tuple[str, str]] = {
         "convert it to a SavedModel with tensorflowjs_converter",
     ),
 }
-"""Maps the name of a file in a folder to a description of the folder, and to advice."""
+"""Maps the name of a file in a folder to a description of the folder, and to advice for the user."""
 
 _HEAD_BYTES = 4096
 _IS_WHISPER = re.compile(rb'"type"\s*:\s*"whisper"')
@@ -99,14 +100,14 @@ _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
 
 def may_have(path: Path, name: str) -> bool:
-    """Returns whether the file or folder can have that format; True if its format is unknown."""
+    """Returns whether the file or folder may have the format `name`; True if its format is unknown."""
     own = format_of(path)
     return own is None or own.name == name
 
 
 def check(path: Path, formats: Collection[str]) -> None:
-    """Raises ConfigError if a backend with these formats cannot load the file or folder. A backend with a format that
-    this module does not list may read any file.
+    """Raises ConfigError if no backend with these formats can load the file or folder. A backend with a format that
+    this module does not list is assumed to read any file.
     """
     if not FORMATS.issuperset(formats):
         return
@@ -128,7 +129,8 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 
 def _no_model(path: Path) -> tuple[str, str] | None:
-    """Describes a file or folder that no backend reads, with advice. Returns None if the kind is unknown."""
+    """Returns a description of a file or folder that no backend reads, and advice, or None if the kind is unknown.
+    """
     own = format_of(path)
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
@@ -137,20 +139,24 @@ def _no_model(path: Path) -> tuple[str, str] | None:
 
 
 def kind_by_name(name: str) -> tuple[str, str] | None:
-    """Describes a file that no backend reads, with advice. Returns None if the file's name does not show its kind."""
+    """Returns a description of a file that no backend reads, and advice, or None if the file's name does not show its
+    kind.
+    """
     if Path(name).name in _FOLDERS:
         return _FOLDERS[Path(name).name]
     return _OTHERS.get(Path(name).suffix.lower())
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:
-    """Raises ConfigError if the format is known and the backend does not read it. name: the file's name."""
+    """Raises ConfigError if the file's format is known but the backend does not read it. name: the file's name."""
     if FORMATS.issuperset(formats) and own is not None and own.name not in formats:
         raise ConfigError(f"{Path(name).name} is {own.about}: pass --backend {own.backend}")
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns None for a file without a known suffix or content, and for a folder whose format its files do not show."""
+    """Returns the format, or None for a file without a known suffix or content and for a folder whose files do not show
+    its format.
+    """
     if path.is_dir():
         return _format_of_folder(path)
     suffix = suffix_of(path.name)
@@ -175,15 +181,16 @@ def _format_of_folder(path: Path) -> Format | None:
 
 
 def suffix_of(name: str) -> str:
-    """Returns the suffix that shows a file's format, in lower case. It may have two parts, as in `.nnef.tgz`."""
+    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`.
+    """
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     both = "".join(suffixes[-2:])
     return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
 def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
-    """Returns the first bytes. Returns no bytes if the file cannot be read, because this error is reported when the
-    file is opened.
+    """Returns the first bytes, or no bytes if the file cannot be read, because opening the file reports the error
+    later.
     """
     try:
         with path.open("rb") as file:
@@ -193,5 +200,5 @@ def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
 
 
 def _is_text(path: Path) -> bool:
-    """Returns whether the file is a text file. Model files contain control characters, so they are not text files."""
+    """Returns whether the file is a text file. Model files contain control characters, which text files lack."""
     return _TEXT.issuperset(_head(path))

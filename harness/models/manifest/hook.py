@@ -1,4 +1,6 @@
-"""Makes the postprocessing of a manifest. Loads its Python file only if the user names exactly this file."""
+"""Creates the postprocessing that a manifest describes. Loads the manifest's Python file only if the user names exactly
+this file.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ from harness.models.steps.postprocess import Hook, Postprocess, by_frame, postpr
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
-    """Returns the file and the function of the manifest's hook, or None without a hook. Does not run the file.
+    """Returns the file and the function of the manifest's hook, or None if it has no hook. Does not run the file.
 
-    named: the file of --hook. Raises ConfigError if it is not the manifest's file.
+    named: the file of --hook. Raises ConfigError if `named` is not the manifest's file.
     """
     hooks = [step.options for step in model.postprocess if step.name == "hook"]
     if not hooks:
@@ -40,7 +42,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
 
 
 def load_hook(model: Model, named: Path | None) -> Any:
-    """Runs the hook's file and returns its function. Raises PluginUnavailable if that fails."""
+    """Runs the hook's file and returns its function. Raises PluginUnavailable if the file fails."""
     hook = check_hook(model, named)
     return registry.load_function(*hook) if hook else None
 
