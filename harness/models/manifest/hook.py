@@ -50,8 +50,8 @@ def load_hook(model: Model, named: Path | None) -> Any:
 def postprocessor_of(
     output: Output | None, hook: Hook | None = None, *, has_states: bool = False
 ) -> Postprocess:
-    """Makes the steps that a manifest declares for its output. Makes no steps without an output. has_states: whether
-    the model answers sequences, so that the steps apply to each frame.
+    """Creates the steps that a manifest declares for its output. Returns no steps if the manifest has no output.
+    has_states: whether samples are sequences, so that the steps apply to each frame.
     """
     if output is None:
         return postprocessor((), None, hook)

@@ -1,4 +1,4 @@
-"""A model file of the HuggingFace Hub that is used in a run without a manifest."""
+"""A model file from the HuggingFace Hub, for a run without a manifest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,12 +18,12 @@ from harness.models.manifest.files import files_of
 
 
 class HubModel(FetchedModel):
-    """A file of a commit, and the files that it reads. These files stay in the hub's cache."""
+    """A model file of one commit, and the other files that it reads. These files stay in the hub's cache."""
 
     origin, cache = "hub", "the hub's cache"
 
     def __init__(self, name: HubName, found: Path | None = None):
-        """name: with commit and file. found: the file, if another process has found it."""
+        """name: includes a commit and a file. found: the file's path, if another process has already found it."""
         super().__init__(name.repository.rpartition("/")[2], str(name), name.file or "", found)
         self._hub_name = name
         self._commit = name.revision or ""
@@ -32,8 +32,8 @@ class HubModel(FetchedModel):
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
         else:
-            # Each file is a link into the hub's cache. Its target does not lie next to the model's
-            # other files.
+            # Each file is a link into the hub's cache, and the link's target does not lie next to the model's other
+            # files.
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)
@@ -69,7 +69,7 @@ class HubModel(FetchedModel):
 
 
 def hub_model(text: str) -> HubModel:
-    """Takes 'hf:ORG/NAME@REV[:FILE]'. Queries the hub unless the text names a file of a commit."""
+    """Creates a model from 'hf:ORG/NAME@REV[:FILE]'. Queries the hub unless the text names a file of a commit."""
     name = parse_hub_model(text)
     check_readable(text, name.file)
     if name.is_pinned:
@@ -84,6 +84,6 @@ def hub_model(text: str) -> HubModel:
 
 
 def hub_model_from_json(values: Mapping[str, Any]) -> HubModel:
-    """Makes a model from the result of `HubModel.to_json`."""
+    """Creates a model from the result of `HubModel.to_json`."""
     found = values["found"]
     return HubModel(parse_hub_model(values["hub"]), Path(found) if found else None)

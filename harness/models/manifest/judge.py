@@ -1,4 +1,4 @@
-"""Lists the manifest fields that determine how answers are judged, and their differences from the shipped manifest."""
+"""Lists the manifest fields that determine how answers are judged, and compares them with the shipped manifest."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""A result lists at most this many symbols. For more symbols, it records only their number and digest."""
+"""A result lists at most this many symbols. If there are more symbols, it records only their number and digest."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:
@@ -33,7 +33,7 @@ def judged_by(manifest: Manifest) -> Mapping[str, Any]:
 def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
     """Yields (shipped model, differing fields) for each shipped model with the same name or file.
 
-    Yields nothing for a shipped model, and nothing if the values are the same.
+    Yields nothing for a shipped model or if all values are equal.
     """
     if model.manifest is None or model.folder == MODELS_DIR:
         return

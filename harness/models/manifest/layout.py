@@ -1,8 +1,8 @@
 """Describes a model in which some inputs or outputs are not batches with the batch axis first.
 
 A manifest may declare another batch axis, inputs with a fixed value, and states. The rest of the harness always sees
-the batch axis first. A sample contains only the inputs with data. If the model has states, a sample is a sequence of
-frames.
+arrays with the batch axis first. A sample contains only the inputs that have data. If the model has states, a sample is
+a sequence of frames.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from harness.models.manifest.schema import (
 from harness.types import TensorSpec
 
 FRAMES = "frames"
-"""The name of the frame axis if sequences differ in length. The frame axis follows the batch axis."""
+"""The name of the frame axis if sequences differ in length. The frame axis directly follows the batch axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,20 @@ class Layout:
     """The layout of a model's inputs and outputs in its file."""
 
     inputs: Mapping[str, Input]
-    """The inputs with data, by name."""
+    """The inputs that have data, by name."""
     constants: Mapping[str, Input]
     """The inputs with a `value`, by name."""
     states: Mapping[str, State]
     """The states by input name."""
     outputs: Mapping[str, int | None]
-    """Batch axis of each output in the manifest. None if the number of rows depends on the data."""
+    """Batch axis of each output in the manifest. The axis is None if the number of rows depends on the data."""
     frames: int | None
 
     @property
     def input_axes(self) -> Mapping[str, int | None]:
-        """Batch axis of every input of the file by name. None for an input without a batch."""
+        """Batch axis of every input of the file, by name; None for an input without a batch. None for an input without
+        a batch.
+        """
         tensors: Mapping[str, Input | State] = {**self.inputs, **self.constants, **self.states}
         return {name: axis_of(one.batch_axis) for name, one in tensors.items()}
 
@@ -54,15 +56,15 @@ class Layout:
         return bool(self.rows_follow_data) or NO_BATCH in states
 
     def samples(self, fixed: int | None = None) -> tuple[TensorSpec, ...]:
-        """Returns the inputs with data, with the batch first. fixed: the batch size in the file, or None for any
-        size.
+        """Returns the inputs that have data, with the batch axis first. fixed: the batch size in the file, or None for
+        any size.
         """
         return tuple(self.sample(one.spec, fixed) for one in self.inputs.values())
 
     def sample(self, spec: TensorSpec, fixed: int | None) -> TensorSpec:
-        """Returns an input of the file, with the batch axis first and the frame axis second. fixed: as in `samples`."""
+        """Returns an input of the file with the batch axis first and the frame axis second. fixed: see `samples`."""
         axis = self.input_axes[spec.name]
-        assert axis is not None  # the manifest's check: an input without a batch axis has a `value`
+        assert axis is not None  # the manifest's validation ensures that an input without a batch axis has a `value`
         batch = spec.shape[axis] if fixed is None else fixed
         frames = (self.frames or FRAMES,) if self.states else ()
         rest = (*spec.shape[:axis], *spec.shape[axis + 1 :])
@@ -74,7 +76,8 @@ def axis_of(axis: BatchAxis) -> int | None:
 
 
 def layout_of(manifest: Manifest) -> Layout | None:
-    """Returns the layout. Returns None if each input and output is a batch of samples with the batch first."""
+    """Returns the layout, or None if each input and output is a batch of samples with the batch axis first.
+    """
     tensors: list[Input | Output] = [*manifest.inputs, *manifest.outputs]
     has_values = any(one.value is not None for one in manifest.inputs)
     if not manifest.states and not has_values and all(one.batch_axis == 0 for one in tensors):

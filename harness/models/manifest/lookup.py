@@ -1,5 +1,5 @@
-"""Finds the model of --model. It is shipped, generated, on the HuggingFace Hub, in a package, a manifest, or a bare
-file.
+"""Finds the model that --model names: shipped, generated, on the HuggingFace Hub, in a package, in a manifest, or a
+bare file.
 """
 
 import os
@@ -24,7 +24,7 @@ from harness.models.steps import steps
 
 
 class Maker(Protocol):
-    """A module that generates models, i.e. harness/models/made/onnx_light.py or zoo.py."""
+    """A module that generates models: harness/models/made/onnx_light.py or zoo.py."""
 
     PREFIX: str
 
@@ -66,7 +66,7 @@ class MadeModel(Model):
 
 
 def parse_manifest(content: object, source: str) -> Manifest:
-    """Parses the content of a manifest. Raises ConfigError with every wrong field."""
+    """Parses the content of a manifest. Raises ConfigError with a list of every wrong field."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
     try:
@@ -77,8 +77,7 @@ def parse_manifest(content: object, source: str) -> Manifest:
 
 
 def field_problem(error: Any) -> str:
-    """Describes the fault of a field in a file, with the field's value. error: an item of
-    `ValidationError.errors()`.
+    """Describes what is wrong with a field of a file, and its value. error: an item of `ValidationError.errors()`.
     """
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
@@ -90,8 +89,8 @@ def field_problem(error: Any) -> str:
 
 
 def load_model(text: str) -> Model:
-    """Takes a shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE], a file of a
-    package, or a path.
+    """Loads a model. text: a shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE], a file
+    in a package, or a path.
     """
     if text.startswith(HUB):
         return hub_model(text)
@@ -119,7 +118,7 @@ def load_model(text: str) -> Model:
 
 
 def model_from_json(values: Mapping[str, Any]) -> Model:
-    """Makes a model from the result of `Model.to_json`, without a look-up and without reading a manifest."""
+    """Creates a model from the result of `Model.to_json`, without a look-up and without reading a manifest."""
     if "made" in values:
         model = _made_model(values["made"])
         assert model is not None
@@ -147,9 +146,10 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Returns whether a --model is a file or folder. Otherwise it names a shipped, generated or fetched model."""
+    """Returns whether the value of --model is a file or folder, not the name of a shipped, generated or fetched model.
+    """
     if text.startswith(ELSEWHERE) or text in named_models():
-        return False  # e.g. zoo/resnet50_v1.5 is a name, and .5 is not a suffix
+        return False  # zoo/resnet50_v1.5, for example, is a name, and .5 is not a suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
     looks_so = bool(Path(text).suffix) or ("/" in text and not of_a_maker)
     return looks_so or os.path.exists(text)  # noqa: PTH110 - False, not an OSError, for a long name
@@ -166,7 +166,7 @@ def named_models() -> list[str]:
 
 
 def made_models() -> list[str]:
-    """Returns the names of models that are generated, with random weights."""
+    """Returns the names of the models that are generated with random weights."""
     return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
 
 

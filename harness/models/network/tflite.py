@@ -1,4 +1,4 @@
-"""Reads the network in a LiteRT file with the schema from LiteRT's package."""
+"""Reads the network in a LiteRT file by means of the schema in LiteRT's package."""
 
 import mmap
 import struct
@@ -23,14 +23,14 @@ _TYPES = {
     "INT4": "int4",
     "BFLOAT16": "bfloat16",
 }
-"""Types of weights; indices and shapes have other types."""
+"""Number types of weights; indices and shapes have other types."""
 
 _STRIDES = {
     "CONV_2D": ("Conv2DOptions", "StrideH", "StrideW"),
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", "StrideH", "StrideW"),
     "CONV_3D": ("Conv3DOptions", "StrideD", "StrideH", "StrideW"),
 }
-"""Maps an operator to the table of its options and the fields of its strides."""
+"""Maps an operator to its options table, and to the fields that contain its strides."""
 
 _HIDDEN = frozenset((
     "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -38,12 +38,12 @@ _HIDDEN = frozenset((
     "CUSTOM", "IF", "WHILE", "CONV_3D_TRANSPOSE",
     "STABLEHLO_CONVOLUTION", "STABLEHLO_DOT_GENERAL", "STABLEHLO_COMPOSITE",
 ))  # fmt: skip
-"""Operators that multiply in ways that this module does not count. With such an operator, `macs` is None."""
+"""Operators whose multiplications this module cannot count. If a network contains such an operator, `macs` is None."""
 
 _Shape = tuple[int, ...]
 
 _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
-    # weights: (out, kernel..., in), depthwise (1, kernel..., out)
+    # weights are (out, kernel..., in), or (1, kernel..., out) if depthwise
     "CONV_2D": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
     "CONV_3D": lambda inputs, output, _: prod(output) * prod(inputs[1][:-1]),
     "DEPTHWISE_CONV_2D": lambda inputs, output, _: prod(output) * prod(inputs[1][1:-1]),
@@ -53,7 +53,8 @@ _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
 }
 
 BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
-"""Exceptions that a different format or a truncated file raises, because the generated schema checks nothing."""
+"""Exceptions that a truncated file or a file in another format can raise, because the generated schema checks nothing.
+"""
 
 
 class _Tensor(NamedTuple):
@@ -65,7 +66,7 @@ class _Tensor(NamedTuple):
 
 
 def of_tflite(path: Path) -> Structure:
-    """Raises ConfigError if it is not a LiteRT file, PluginUnavailable without LiteRT's package."""
+    """Raises ConfigError if the file is not a LiteRT file, and PluginUnavailable if LiteRT's package is missing."""
     try:
         model, size_bytes = opened(path)
         return _NetworkReader(size_bytes).structure(model)
@@ -74,9 +75,10 @@ def of_tflite(path: Path) -> Structure:
 
 
 def opened(path: Path) -> tuple[Any, int]:
-    """Returns (the schema's Model, the file's bytes). Raises an exception of BROKEN if it is not a LiteRT file."""
+    """Returns (the schema's Model, the file's bytes). Raises an exception in BROKEN if the file is not a LiteRT file.
+    """
     schema = _schema()
-    with path.open("rb") as file:  # the map outlives the file object, until its last slice is freed
+    with path.open("rb") as file:  # the map stays open after the file is closed, until its last slice is freed
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):
         raise ValueError("its file identifier is missing")
@@ -95,17 +97,18 @@ def _schema() -> Any:
 
 @cache
 def _names(enumeration: str) -> Mapping[int, str]:
-    """Maps codes to names for BuiltinOperator or TensorType."""
+    """Maps the codes of BuiltinOperator or TensorType to names."""
     codes = vars(getattr(_schema(), enumeration))
     return {code: name for name, code in codes.items() if isinstance(code, int)}
 
 
 class Reader:
-    """Reads tables of the schema. The schema checks nothing: counts in a broken file may have any value."""
+    """Reads tables of the schema, which checks nothing, so counts in a broken file may have any value.
+    """
 
     def __init__(self, size_bytes: int) -> None:
-        """size_bytes: the file's size. A file cannot have more elements than bytes. Without this bound, vectors
-        that point at each other take hours to read.
+        """size_bytes: the file's size, which limits the number of elements. A file cannot have more elements than
+        bytes. Without this limit, vectors that point at each other would take hours to read.
         """
         self._left = size_bytes
 
@@ -128,7 +131,8 @@ class Reader:
     def kinds(self, model: Any) -> list[str]:
         """Returns the operators in the order of their codes."""
         known = _names("BuiltinOperator")
-        # An older field holds the code if it is at most 127. A code that is newer than the schema counts as CUSTOM.
+        # An older field holds the code if the code is at most 127. A code that the schema does not know yet counts as
+        # CUSTOM.
         codes = [
             max(c.DeprecatedBuiltinCode(), c.BuiltinCode())
             for c in self.tables(model, "OperatorCodes")
@@ -169,7 +173,7 @@ class _NetworkReader(Reader):
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
-        """Returns the operator's multiplications for the batch in the file, or None if they are unknown."""
+        """Returns the operator's number of multiplications for the batch in the file, or None if it is unknown."""
         if kind in _HIDDEN:
             return None
         if kind not in _RULES:
@@ -192,7 +196,7 @@ def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
 
 
 def options(operator: Any, table: str) -> Any:
-    """Returns the operator's options as this table of the schema, or None if the file has none."""
+    """Returns the operator's options, read as this table of the schema, or None if the file contains none."""
     place = operator.BuiltinOptions()
     if place is None:
         return None

@@ -1,1 +1,1 @@
-"""Opens a model and its dataset on a backend, with its instances and threads."""
+"""Opens a model and its dataset on a backend with instances and threads."""

@@ -1,4 +1,6 @@
-"""Recognises the file of a language model with a cache, and writes the part of its manifest that differs."""
+"""Recognises a language model's file with a key-value cache, and writes the manifest lines that only such a model
+needs.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,24 +13,26 @@ from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
 CONTEXT = 512
-"""The maximum number of tokens in prompt and answer together that `init` writes as a guess, because few files record
-it.
+"""The value that `init` writes for the maximum number of tokens in prompt and answer together. It is a guess, because
+few files record this number.
 """
 
 
 def generates(specs: Sequence[TensorSpec]) -> bool:
-    """Returns whether the file computes a step of a language model in the form of Optimum's exports."""
+    """Returns whether the file computes one step of a language model, like Optimum's exports."""
     names = {spec.name for spec in specs}
     past = {name for name in names if name.startswith(_PAST)}
     return TOKENS in names and bool(past) and names <= past | {TOKENS, MASK, POSITIONS}
 
 
 def proposal(backend: Backend, specs: Sequence[TensorSpec]) -> Proposal:
-    """Returns the proposal. One step of the model shows the number of tokens. Raises ConfigError if the step fails."""
+    """Returns the proposed inputs and outputs. Runs one step of the model to find the number of tokens. Raises
+    ConfigError if the step fails.
+    """
     batch = Batch(1, {spec.name: _given(spec) for spec in specs})
     try:
         outputs = backend.infer(batch)
-    except Exception as e:  # the exceptions of frameworks share no base class
+    except Exception as e:  # the frameworks' exceptions share no base class
         raise ConfigError(
             f"its cache grows with each token, and a step with an empty cache fails ({one_line(e)}): write the "
             "manifest by hand (docs/manifest.md#language-models)"
@@ -42,7 +46,7 @@ def proposal(backend: Backend, specs: Sequence[TensorSpec]) -> Proposal:
 
 
 def _given(spec: TensorSpec) -> Array:
-    """Returns the input of a step for one token, with an empty cache."""
+    """Returns the input for a step with one token and an empty cache."""
     if not spec.name.startswith(_PAST):
         return np.full((1, 1), spec.name == MASK, spec.dtype)
     sizes = [1, *(size if isinstance(size, int) else 0 for size in spec.shape[1:])]
@@ -50,7 +54,7 @@ def _given(spec: TensorSpec) -> Array:
 
 
 def lines(vocabulary: int) -> Iterator[str]:
-    """Yields the lines after `files` of the manifest."""
+    """Yields the manifest lines that follow `files`."""
     yield "# The file computes one token at a time, with a cache that grows; the harness generates answers with it."
     yield "inputs: [{name: prompt, dtype: string, shape: [batch]}]"
     yield "outputs: [{name: tokens}]"

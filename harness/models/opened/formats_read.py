@@ -1,5 +1,5 @@
-"""Finds the model formats that a backend reads, without importing the backend. Importing a framework takes seconds and
-memory.
+"""Finds the model formats that a backend reads without importing the backend, because importing a framework takes
+seconds and memory.
 """
 
 import ast
@@ -12,9 +12,9 @@ from harness.models.opened.loading import declared
 
 
 def formats_in_source(name: str) -> tuple[str, ...] | None:
-    """Returns `formats` of a built-in backend, as its class states them.
+    """Returns the attribute `formats` of a built-in backend as written in its class.
 
-    Returns None for other plug-ins, and for a class whose formats are known only after an import, e.g. inherited
+    Returns None for other plug-ins, and for a class whose formats are known only after an import, such as inherited
     formats.
     """
     entry = registry.BACKENDS.get(name)
@@ -38,11 +38,13 @@ def _formats(node: ast.ClassDef) -> tuple[str, ...] | None:
             assert isinstance(line, ast.Assign | ast.AnnAssign)
             try:
                 return tuple(ast.literal_eval(line.value)) if line.value is not None else None
-            except (ValueError, TypeError):  # formats that the class computes
+            except (ValueError, TypeError):  # the class computes its formats
                 return None
     return None
 
 
 def formats_of(config: RunConfig) -> tuple[str, ...]:
-    """Returns the formats that the configuration's backend reads. Imports the backend only if there is no other way."""
+    """Returns the formats that the configuration's backend reads. Imports the backend only if the source does not show
+    its formats.
+    """
     return formats_in_source(config.backend) or declared(config).formats

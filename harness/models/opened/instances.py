@@ -13,16 +13,16 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 GPU_MAX_BATCH = 64
-"""The default maximum batch on a GPU, which benefits from large batches. For example, one stream of an H100 computes
-ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 samples/s with batches of 256.
+"""The default maximum batch on a GPU, because GPUs run faster with large batches. For example, one stream of an H100
+runs ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 samples/s with batches of 256.
 """
 
 OFFLINE_STREAMS = 4
 SERVER_STREAMS = 3
-"""Instances of backend `torch` per GPU. While some instances compute, others copy. More instances increase the
-throughput of full batches. For ResNet-50 in float16 on an H100, 2 instances answer 9,900 samples/s, 3 answer 11,100 and
-4 answer 11,800. But they slow down small batches, because they compute at the same time. Server's p99 at 85 % load is
-27 ms with 3 instances and 31 ms with 4.
+"""Number of instances of the backend `torch` per GPU in Server. Several instances let some copy data while others
+compute. More instances increase the throughput of full batches. For ResNet-50 in float16 on an H100, 2 instances
+process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small batches, because
+they compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms with 4.
 """
 
 STAGING_THREADS = 4
@@ -31,20 +31,20 @@ STAGING_THREADS = 4
 """
 
 CONNECTIONS = 64
-"""Number of concurrent requests to each server. The server queues them."""
+"""Number of concurrent requests to each server. The server queues these requests."""
 
 LOADGEN_FROM_CORES = 4
-"""From this number of cores on, Server reserves one core for the thread that issues queries. With fewer cores, the
-model needs the core more, so the thread shares it with the instances.
+"""With at least this many cores, Server reserves one core for the thread that issues queries. With fewer cores, that
+thread shares the cores with the instances, because the model needs them more.
 """
 
 
 def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> InstanceGroup:
-    """Returns the instance group of a run. `tune` finds the best group for a given model.
+    """Returns the instance group of a run. `tune` searches for the best group for a given model.
 
-    Stream scenarios get one instance with all cores. Other scenarios get one instance per core, which gives the best
-    throughput on most CPUs. On GPUs they get one instance per GPU, or several of backend `torch`. Raises ConfigError if
-    the configuration has more threads than can compute at the same time.
+    Stream scenarios use one instance with all cores. Other scenarios use one instance per core, which gives the best
+    throughput on most CPUs. On GPUs they use one instance per GPU, or several with the backend `torch`. Raises
+    ConfigError if the configuration has more threads than can compute at the same time.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -93,8 +93,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 
 def _threads(config: RunConfig, share: int) -> int:
-    """Returns the number of threads per instance. share: cores of an instance. Raises ConfigError if the backend can
-    use only fewer threads.
+    """Returns the number of threads per instance. share: number of cores per instance. Raises ConfigError if the
+    backend supports only fewer threads.
     """
     if config.backend not in registry.OF_ONE_THREAD:
         return config.threads or share
@@ -107,21 +107,21 @@ def _threads(config: RunConfig, share: int) -> int:
 
 
 def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
-    """Returns whether the harness may reduce the number of threads. With --pin it may not, because this number
-    determines the cores.
+    """Returns whether the harness may reduce the number of threads. With --pin it may not, because the number of
+    threads determines the cores.
     """
     fixed = config.backend in registry.WITH_FIXED_THREADS
     return group.threads > 1 and not (config.threads or config.pin or fixed)
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
-    if config.url:  # requests have one sample unless the user sets a size: the server batches
+    if config.url:  # the server forms the batches, so a request contains one sample unless the user sets a size
         return min(config.max_batch or 1, MAX_BATCH)
-    if model.workers is not None:  # one sample per batch: waiting queries may need different models
+    if model.workers is not None:  # batches contain one sample, because waiting queries may need different models
         return 1
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = _set_batch(config, model) or default
-    if scenario.streams:  # a query is one batch, unless the user limits batches below its size
+    if scenario.streams:  # a query is one batch, unless the user limits batches to fewer samples
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
@@ -135,8 +135,8 @@ def _set_batch(config: RunConfig, model: Model) -> int | None:
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
     """Returns one logical processor per instance for the wide instance, or () if a wide instance is not possible.
 
-    A wide instance needs several instances of one thread that use all available cores, because otherwise the kernel may
-    move them. A quota must not be set, because spinning threads would use it up.
+    A wide instance needs several one-thread instances that use all available cores, because otherwise the kernel may
+    move them. It also needs the absence of a CPU quota, because spinning threads would use up a quota.
     """
     count = group.instances
     if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
@@ -147,15 +147,17 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
     """Returns whether no other thread of this process needs a core while the instance computes, pinned or not.
 
-    In stream scenarios, LoadGen's thread itself computes. Under a quota, the time of spinning threads is missing later.
+    In stream scenarios, LoadGen's thread itself runs the model. Under a CPU quota, returns False, because spinning
+    threads use up time that the instance needs later.
     """
     return scenario.streams and group.threads <= cores.planned and cores.quota is None
 
 
 def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceGroup:
-    """Assigns cores. LoadGen's thread gets the remaining cores. In stream scenarios, this thread itself computes.
+    """Assigns cores to the instances. LoadGen's thread gets the remaining cores. In stream scenarios, LoadGen's thread
+    itself runs the model.
 
-    In Server, LoadGen's thread works at the same time as the instances, and shares their cores if none remain.
+    In Server, LoadGen's thread works at the same time as the instances, and shares their cores if none are left.
     """
     *own, rest = cores.assigned(group.instances, group.threads)
     busy = [*own, rest] if scenario.scheduled else own

@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.models.opened.resolved_run import ResolvedRun
 
 PROCESSES_OPTION = "processes"
-"""Backend option of the harness: `on` runs each instance in a separate process."""
+"""A backend option that the harness handles: `on` runs each instance in a separate process."""
 
 
 def is_separate(config: RunConfig) -> bool:
@@ -17,7 +17,7 @@ def is_separate(config: RunConfig) -> bool:
 
     By default, only plug-ins under --mlperf do. Raises ConfigError if the option is neither on nor off.
     """
-    if config.url:  # requests to a server need no separate process
+    if config.url:  # requests to a server do not need a separate process
         return False
     official = config.mlperf and registry.is_foreign("backend", config.backend)
     text = dict(config.backend_option).get(PROCESSES_OPTION, "on" if official else "off")
@@ -28,7 +28,7 @@ def is_separate(config: RunConfig) -> bool:
 
 
 def is_isolated(run: ResolvedRun) -> bool:
-    """Returns whether the measured process and the supervisor ran without code of plug-ins."""
+    """Returns whether the measured process and the supervisor ran no code from plug-ins."""
     return not any(registry.is_foreign(kind, name) for kind, name in _beside_loadgen(run)) and (
         run.config.hook is None
     )

@@ -1,4 +1,4 @@
-"""Opens backends and datasets from a configuration, and reports each fault with the plug-in's name."""
+"""Opens backends and datasets from a configuration, and names the plug-in in each error."""
 
 import json
 import time
@@ -52,11 +52,11 @@ from harness.types import (
 from harness.wire.remote_backend import RemoteBackend
 
 FORMAT_OPTION = "format"
-"""A backend option of the harness. It sets the format of the model file that the backend gets."""
+"""A backend option that the harness handles. It sets the format of the model file that the backend receives."""
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields problems with the names of plug-ins, the model and its hook. Nothing is imported."""
+    """Yields problems with the names of plug-ins, the model and its hook. Does not import anything."""
     for kind in ("backend", "dataset", "metric"):
         try:
             if values.get(kind) is not None:
@@ -71,7 +71,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_server(values: Mapping[str, Any]) -> str:
-    """Returns the end of the message for an unknown --model, which may be a model of a --url server."""
+    """Returns the end of the message for an unknown --model, which may be a model on the server of --url."""
     model, urls = values["model"], values.get("url")
     if not urls or model.startswith(ELSEWHERE) or is_path(model) or model in named_models():
         return ""
@@ -82,7 +82,7 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem if a --data-dir is missing or cannot be read, otherwise an empty list."""
+    """Returns the problem if the folder of --data-dir is missing or cannot be read, otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
@@ -95,8 +95,8 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def declared(config: RunConfig) -> Declared:
-    """Returns the declarations of the backend's class. A third-party plug-in that runs in separate processes is not
-    imported into this one.
+    """Returns what the backend's class declares. A third-party plug-in that runs in separate processes is not imported
+    into the current process.
     """
     if is_separate(config) and registry.is_foreign("backend", config.backend):
         return separate_instance.declared(config.backend)
@@ -106,11 +106,11 @@ def declared(config: RunConfig) -> Declared:
 def model_file(config: RunConfig, model: Model) -> Path | None:
     """Returns the model file in the backend's preferred format, or in the format of `--backend-option format=NAME`.
 
-    Returns None if the backend does not read a file. A configuration may name a different file, which contains the same
-    model in a different precision.
+    Returns None if the backend does not read a file. A configuration may name another file, which contains the same
+    model in another precision.
     """
     if config.model_file is not None:
-        files_of(config.model_file)  # refuses a damaged file before a framework reads it
+        files_of(config.model_file)  # raises an error for a damaged file before a framework reads it
         return config.model_file
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
@@ -126,7 +126,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 @contextmanager
 def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) -> Iterator[None]:
-    """Explains the error of a plug-in that does not declare `formats` and therefore does not get a file."""
+    """Explains the error of a plug-in that receives no file because it does not declare `formats`."""
     try:
         yield
     except PluginUnavailable as e:
@@ -144,7 +144,7 @@ _OF_TOKENS = "openai"
 """The backend whose option sets the maximum number of tokens in an answer."""
 
 _OF_SERVICES = "http-json"
-"""The backend whose options describe a service."""
+"""The backend whose options describe an HTTP service."""
 
 
 def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
@@ -170,7 +170,7 @@ def open_backends(
 ) -> list[Backend]:
     """Opens one backend per instance.
 
-    `stack` closes the backends. load_s: receives the load time of each backend. cpus: a field of BackendSetup.
+    `stack` closes the backends. load_s: list that receives the load time of each backend. cpus: see BackendSetup.
     """
     formats, of_one_process, holds_gil = declared(config)
     options = dict(config.backend_option)
@@ -228,9 +228,9 @@ def open_backends(
 def _around(
     chosen: Callable[[BackendSetup], Backend], model: Model
 ) -> Callable[[BackendSetup], Backend]:
-    """Returns the backend, or a wrapper that answers prompts, recordings or sequences.
+    """Returns the backend, or a wrapper that processes prompts, recordings or sequences.
 
-    chosen: computes one step of the file.
+    chosen: the backend that computes one step of the model file.
     """
     if model.generation is not None:
         return partial(GeneratingBackend, chosen, model.generation)
@@ -240,7 +240,7 @@ def _around(
 
 
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses options that make no sense for a model without batches."""
+    """Raises an error for options that make no sense for a model without batches."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
         "--dispatch deadline": config.dispatch == "deadline",
@@ -253,7 +253,7 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
 
 
 def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses systems that take only batches of samples: servers and separate processes."""
+    """Raises an error for servers and separate processes, which support only batches of samples."""
     named = {f"--backend-option {PROCESSES_OPTION}=on": in_processes, "--url": bool(config.url)}
     for option in (option for option, is_given in named.items() if is_given):
         raise ConfigError(
@@ -265,7 +265,7 @@ def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> No
 def _refuse_sharing(
     backend: str, of_one_process: Sequence[str], options: Mapping[str, str]
 ) -> None:
-    """Refuses options that have no effect between processes but would be reported as active."""
+    """Raises an error for options that have no effect between processes but would be reported as active."""
     for name in of_one_process:
         if options.get(name) == "on":
             raise ConfigError(
@@ -275,10 +275,11 @@ def _refuse_sharing(
 
 
 def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[TensorSpec, ...]:
-    """Returns the manifest's inputs, or else the file's inputs. The first dimension of each input is the batch.
+    """Returns the manifest's inputs, or the file's inputs if there is no manifest. The first dimension of each input is
+    the batch.
 
-    qdl: whether the backend returns answers instead of the manifest's outputs. Raises ConfigError if manifest and file
-    differ.
+    qdl: whether the backend returns complete answers instead of the manifest's outputs. Raises ConfigError if the
+    manifest and the file differ.
     """
     inputs = model.inputs
     if isinstance(backend, HasSignature):
@@ -311,7 +312,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
 
 
 def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
-    """Refuses types and shapes that differ from the file, because some frameworks would truncate values."""
+    """Raises an error if types or shapes differ from the file, because some frameworks would truncate values."""
     in_file = {spec.name: spec for spec in specs}
     problems = [
         f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, the file's "
@@ -332,7 +333,7 @@ def _alike(a: Shape, b: Shape) -> bool:
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
-    """Returns the fixed batch size in samples, or None if the model takes any number of samples."""
+    """Returns the fixed batch size in samples, or None if the model accepts any number of samples."""
     return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
 
 
@@ -355,9 +356,9 @@ def open_dataset(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     steps: Mapping[str, tuple[Step, ...]] | None = None,
 ) -> Dataset:
-    """Opens a dataset. inputs: the value of `inputs_of`. progress: called while the dataset loads.
+    """Opens a dataset. inputs: the result of `inputs_of`. progress: called while the dataset loads.
 
-    steps: steps by input that replace the manifest's steps. Their results are not cached.
+    steps: preprocessing steps by input, which replace the manifest's steps. Results of replaced steps are not cached.
     """
     cls = registry.load("dataset", name)
     refuse(_unknown_options(cls, name, dict(config.dataset_option)))
@@ -383,16 +384,16 @@ def open_dataset(
 
 
 class OpenModel(NamedTuple):
-    """A model with its backends and dataset."""
+    """A model with its opened backends and dataset."""
 
     path: Path | None
     """The model's file, or None if the backend does not read a file."""
     backends: Sequence[Backend]
-    """The backends, one per instance."""
+    """The backends, one for each instance."""
     inputs: Sequence[TensorSpec]
-    """The value of `inputs_of`."""
+    """The result of `inputs_of`."""
     fixed: int | None
-    """The batch size that the file requires, or None if the model takes any number of samples."""
+    """The batch size that the file requires, or None if the model accepts any number of samples."""
     dataset: Dataset
 
 
@@ -404,7 +405,7 @@ def open_model(
     stack: ExitStack,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> OpenModel:
-    """Opens backends and dataset; `stack` closes the backends. progress: called while the dataset loads."""
+    """Opens the backends and the dataset; `stack` closes the backends. progress: called while the dataset loads."""
     path = model_file(config, model)
     backends = open_backends(config, model, path, spec, stack)
     inputs = inputs_of(model, backends[0])
@@ -422,15 +423,16 @@ def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[
 
 
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
-    """Returns the tables that the model's inputs index.
+    """Returns the tables that the model's inputs index into.
 
-    Uses the model's first file in a supported format, whichever file the backend loads. Runs of one model on several
-    backends therefore get the same data. --model-file contains the same model in a different precision.
+    Reads them from the model's first file in a supported format, regardless of the file that the backend loads. Runs of
+    one model on several backends therefore get the same data. --model-file contains the same model in a different
+    precision.
     """
     paths = []
     for name in FORMATS:
         if model.may_have(name):
-            with suppress(HarnessError):  # a missing file is fine if the backend does not need it
+            with suppress(HarnessError):  # a missing file is acceptable if the backend does not need it
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):
         if path is not None and (tables := tables_of(path)):
@@ -440,7 +442,7 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
 
 
 def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
-    """Raises ConfigError if an integer in the batch selects a row that does not exist in the model's table."""
+    """Raises ConfigError if an integer in the batch selects a row that is missing in the model's table."""
     for name, table in _tables(config, model).items():
         rows = batch.inputs.get(name)
         if rows is None or rows.dtype.kind not in "iu" or not rows.size:
@@ -463,7 +465,7 @@ def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
 
 
 def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
-    """Returns the descriptions of backend and dataset, as JSON values."""
+    """Returns the descriptions of the backend and the dataset, as JSON values."""
     with plugin(f"backend {backend_name!r}: describe()"):
         about_backend = plain(backend.describe())
     with plugin(f"dataset {name!r}: describe()"):
@@ -471,7 +473,7 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
-    """Returns JSON values. A value that JSON cannot represent becomes a string."""
+    """Returns the description as JSON values. Converts a value that JSON cannot represent to a string."""
     text = json.dumps(dict(about), default=str)
     # NaN and Infinity become strings, because they are not JSON.
     values: dict[str, Any] = json.loads(text, parse_constant=str)

@@ -1,4 +1,4 @@
-"""Describes a node of --nodes by its software, its speed, and its differences from other nodes."""
+"""Describes the software and the speed of a node of --nodes, and its differences from other nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from harness.errors import ConfigError, refuse
 from harness.types import TensorSpec
 
 INDICES = "indices"
-"""The input of a node's model `NAME@indices`, which takes dataset indices (INT32) instead of samples."""
+"""The input of a node's model `NAME@indices`, which accepts dataset indices (INT32) instead of samples."""
 
 BACKEND = "the backend"
 """The key of the backend in `_compared`."""
@@ -23,27 +23,29 @@ ANSWER = "answer"
 
 
 def by_indices(model: str) -> str:
-    """Returns a node's name for the model that takes dataset indices."""
+    """Returns the name under which a node serves the model that accepts dataset indices."""
     return f"{model}@{INDICES}"
 
 
 RUN_BYTES = 16
-"""Length in bytes of the random number that identifies a run. The run's requests to load samples begin with it."""
+"""Length in bytes of the random number that identifies a run. Requests to load a run's samples begin with this number.
+"""
 
 IN_USE = 409
-"""The HTTP status with which a node refuses a run while another run uses it."""
+"""The HTTP status with which a node refuses a run while another run is using it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Facts that a node reports about itself once it is ready."""
+    """Facts that a node reports about itself when it is ready."""
 
     machine: str
-    """Name of the machine in its network."""
+    """The machine's name in its network."""
     boot: str
     """The kernel's `boot_id`, which is the same in all containers of a machine."""
     process: str
-    """A random number of the node's process. It shows whether two names refer to the same node."""
+    """A random number that identifies the node's process, and shows whether two names refer to the same node.
+    """
     version: str
     """Version of the harness."""
     code: str
@@ -52,21 +54,21 @@ class NodeFacts:
     backend_description: Mapping[str, Any]
     model: str
     model_sha256: str | None
-    """None for a backend that reads no file."""
+    """The model file's SHA-256, or None for a backend that reads no file."""
     model_bytes: int
     dataset: str
     dataset_description: Mapping[str, Any]
     total_count: int
-    """Samples in the dataset."""
+    """Number of samples in the dataset."""
     inputs: Sequence[Sequence[Any]]
     """Name, type and shape of each input of the model."""
     instances: int
     threads: int
-    """Threads per instance."""
+    """Number of threads per instance."""
     max_batch: int
-    """Samples in the largest batch."""
+    """Maximum number of samples per batch."""
     rate_per_s: float
-    """Samples/s of all instances, measured on the node before it was ready."""
+    """Throughput of all instances in samples/s, which the node measured before it was ready."""
     slowest_batch_ns: int
     cpus: Sequence[int]
     """Logical processors that the node may use."""
@@ -81,7 +83,7 @@ class NodeFacts:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "NodeFacts":
-        """Raises a TypeError for the facts of a different version."""
+        """Raises TypeError if the facts come from a different version."""
         return cls(**content)
 
 
@@ -97,7 +99,7 @@ def code_sha256() -> str:
 
 
 def _compared(facts: NodeFacts) -> Mapping[str, object]:
-    """Returns the facts that must be equal, by their names in messages."""
+    """Returns the facts that must be equal on all nodes, under their names in messages."""
     about = facts.backend_description
     return {
         "the harness's version": facts.version,
@@ -116,7 +118,7 @@ def _compared(facts: NodeFacts) -> Mapping[str, object]:
 def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> Iterator[str]:
     """Yields a line for each fact in which a node differs from `wanted` or from the first node.
 
-    nodes: by address. wanted: values from this machine and the command line, by the keys of `_compared`.
+    nodes: facts by address. wanted: values from this machine and the command line, under the keys of `_compared`.
     """
     first, *others = nodes
     found = {name: _compared(facts) for name, facts in nodes.items()}
@@ -130,12 +132,12 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
 
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
-    """Raises one ConfigError that lists all differences."""
+    """Raises a single ConfigError that lists all differences."""
     refuse([f"node-differs: {line}" for line in differences(nodes, wanted)])
 
 
 def own_code() -> Mapping[str, object]:
-    """Returns the facts that must be equal on a node and on this machine, by the keys of `_compared`."""
+    """Returns the facts that must be equal on a node and on this machine, under the keys of `_compared`."""
     return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
 
 
@@ -145,8 +147,8 @@ def _short(value: object) -> str:
 
 
 def check_streams(scenario: str, count: int) -> None:
-    """Raises ConfigError if a stream has several nodes. A stream sends one query at a time, so all nodes except one
-    would wait.
+    """Raises ConfigError if a stream scenario has several nodes, because a stream sends one query at a time and only
+    one node would work.
     """
     if count > 1:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Makes ONNX Runtime sessions with the settings of the backend `ort`.
+"""Creates ONNX Runtime sessions with the settings of the backend `ort`.
 
-Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, and therefore have the same
-settings as a run. backends/ort.py is a plug-in and does not import this module. The test
-tests/models/opened/test_ort_session.py compares the options of both.
+Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, so their settings equal a run's
+settings. backends/ort.py is a plug-in and does not import this module. tests/models/opened/test_ort_session.py compares
+the options of both modules.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from harness.core.number_types import ORT_ARRAYS
 
 GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
 """Maps a value of the backend's option `graph` to onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
-in the file's layout, NCHW. `all` adds the blocked layout, NCHWc.
+but keeps the file's layout, NCHW. `all` adds the blocked layout, NCHWc.
 """
 
 INTRA_OP_SPINNING = "session.intra_op.allow_spinning"
@@ -26,16 +26,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSetup:
-    """The session settings that affect a profile or a measurement. They are stored with the result."""
+    """The session settings that affect a profile or a measurement. Results store these settings."""
 
     threads: int = 1
-    """Number of threads per kernel. With `parallel`, the number of kernels that run at once, each with one thread."""
+    """Number of threads per kernel. With `parallel`, the number of kernels that run at once, each on one thread."""
     graph: str = "all"
-    """One of GRAPH_LEVELS."""
+    """A key of GRAPH_LEVELS."""
     parallel: bool = False
     """Whether independent kernels run at the same time."""
     arena: bool = True
-    """Whether memory is kept between calls."""
+    """Whether ONNX Runtime keeps memory between calls."""
     provider: str = "CPUExecutionProvider"
     config: Mapping[str, str] = field(default_factory=lambda: {INTRA_OP_SPINNING: "0"})
     """Session configuration entries of ONNX Runtime, by key."""
@@ -48,9 +48,9 @@ def setup_of(
     owns_cores: bool = False,
     provider: str | None = None,
 ) -> SessionSetup:
-    """Returns the setup of the backend's session with its `options` (--backend-option).
+    """Returns the session settings of the backend with these `options` (--backend-option).
 
-    owns_cores: whether only the instance uses its cores, so that idle threads spin by default.
+    owns_cores: whether no other instance uses the cores, so that idle threads spin by default.
     """
     spinning = options.get("spinning", "auto")
     spins = spinning == "on" or (spinning == "auto" and owns_cores)
@@ -93,10 +93,10 @@ def open_session(
     sizes: Mapping[str, int] = _NOTHING,
     config: Mapping[str, str] = _NOTHING,
 ) -> Any:
-    """Returns an onnxruntime.InferenceSession that never falls back to a different provider.
+    """Returns an onnxruntime.InferenceSession that never falls back to another provider.
 
     model: an ONNX file, or its content. setup: None for the backend's default setup with one thread. profile_prefix:
-    turns on ONNX Runtime's profiler, whose file names begin with this path. optimised: the file to which the optimised
+    enables ONNX Runtime's profiler, whose file names begin with this path. optimised: the file to which the optimised
     graph is written. sizes: sizes by symbolic dimension. config: entries in addition to the setup's entries. Raises the
     errors of ONNX Runtime, whose only common base class is Exception.
     """
@@ -117,7 +117,7 @@ def open_session(
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=[setup.provider])
     session.disable_fallback()
-    # Only outputs that become arrays are requested, so maps and sequences are skipped, as in the backend.
+    # Requests only outputs that become arrays, and skips maps and sequences, like the backend.
     arrays = [port for port in session.get_outputs() if port.type in ORT_ARRAYS]
     session._outputs_meta = arrays or session.get_outputs()  # noqa: SLF001 - it has no public way
     return session

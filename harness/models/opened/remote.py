@@ -22,14 +22,14 @@ REQUEST_TIMEOUT_S = 10.0
 TIMEOUT_REQUESTS = 20
 
 BLOCKING = 16
-"""Number of connections that calibrate at the same time, each with one thread."""
+"""Number of connections that are calibrated at the same time, each by one thread."""
 
 MOST_QPS_ELSEWHERE = 100.0
-"""The maximum rate in queries/s to a server outside private networks, without --yes-load-this-host."""
+"""Without --yes-load-this-host, the maximum rate in queries/s to a server outside private networks."""
 
 
 def server_problems(config: RunConfig) -> Iterator[str]:
-    """Yields problems with the options for the servers of --url, without connecting to them."""
+    """Yields problems with the options for the servers of --url; does not connect to the servers."""
     name = config.backend
     known, remote = name in registry.BACKENDS, name in registry.REMOTE_BACKENDS
     if remote and not config.url:
@@ -59,7 +59,7 @@ def server_problems(config: RunConfig) -> Iterator[str]:
 
 
 def without_token_times(config: RunConfig, slo: Slo) -> str:
-    """Returns the problem with an SLO on token times if replies are not streamed."""
+    """Returns the problem if an SLO needs token times but replies are not streamed."""
     endpoint = dict(config.backend_option).get("endpoint")
     cause = "stream=off" if endpoint is None else f"endpoint={endpoint} or stream=off"
     return (
@@ -69,12 +69,12 @@ def without_token_times(config: RunConfig, slo: Slo) -> str:
 
 
 def nameless(backend: str) -> str:
-    """Returns the problem with a backend without `name` in a run for MLPerf's Network division."""
+    """Returns the problem if a backend in a run for MLPerf's Network division lacks `name`."""
     return f"--qdl: backend {backend!r} has no request for the server's name: use kserve, or a plug-in with name()"
 
 
 def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
-    """Yields the problem with a remote backend if the verb changes how the model runs on this machine."""
+    """Yields a problem if the backend is remote but the verb changes how the model runs on this machine."""
     if config.url or config.backend in registry.REMOTE_BACKENDS:
         yield (
             f"`{verb}` changes how a model runs on this machine, but backend {config.backend!r} sends requests "
@@ -96,7 +96,7 @@ def servers_of(config: RunConfig) -> list[Server]:
 
 
 def metrics_pages(config: RunConfig) -> list[Server]:
-    """Returns the addresses of the servers' metrics, if given. --header applies only to --url."""
+    """Returns the addresses of the servers' metrics, if the user gives any. --header applies only to --url."""
     if config.server_metrics:
         addresses = [parse_address(url) for url in config.server_metrics]
         tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
@@ -109,7 +109,7 @@ def metrics_pages(config: RunConfig) -> list[Server]:
 
 
 def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
-    """slowest_ns: the slowest request of the warm-up."""
+    """Returns the time limit for a request. slowest_ns: duration of the slowest request in the warm-up."""
     if config.request_timeout_ns is not None:
         return config.request_timeout_ns / NS_PER_S
     return max(REQUEST_TIMEOUT_S, TIMEOUT_REQUESTS * slowest_ns / NS_PER_S)
@@ -118,7 +118,7 @@ def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
 def remote_class(
     config: RunConfig, cls: Any, connections: int
 ) -> Callable[[BackendSetup], Backend] | None:
-    """Returns a function that makes a remote plug-in's backends, or None for a plug-in that runs the model on this
+    """Returns a function that creates a remote plug-in's backends, or None for a plug-in that runs the model on this
     machine.
 
     connections: number of connections per server. Raises ConfigError if the plug-in does not support --url, or if the

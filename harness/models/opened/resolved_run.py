@@ -1,4 +1,4 @@
-"""A run in which every name is looked up and every default is filled in."""
+"""A run with every name looked up and every default filled in."""
 
 from dataclasses import dataclass
 
@@ -12,29 +12,31 @@ from harness.models.manifest.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRun:
-    """A run that is resolved once, either before it starts or from the files of a finished run."""
+    """A run whose names and defaults are resolved once, either before it starts or from the files of a finished run."""
 
     config: RunConfig
     """The configuration that the user requested."""
     model: Model
     scenario: Scenario
     dataset: str
-    """The name that the configuration or the manifest gives."""
+    """The dataset's name from the configuration or the manifest."""
     metric: str | None
-    """The name from the configuration or the manifest, or None if neither has it."""
+    """The metric's name from the configuration or the manifest, or None if neither sets it."""
     slos: tuple[Slo, ...]
-    """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace them once the plan is made."""
+    """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace them when the plan is made."""
     instances: InstanceGroup
-    """The instance group. If the model file fixes the batch, the group has that batch."""
+    """The instance group. If the model file fixes the batch size, the group uses that size."""
     arrivals: Arrivals | None = None
-    """The file of --arrivals. None without --arrivals and for a finished run."""
+    """The arrivals from the file of --arrivals; None without --arrivals and for a finished run. None without --arrivals
+    and for a finished run.
+    """
 
     @property
     def slo(self) -> Slo | None:
-        """The SLO on the query latency that represents the run."""
+        """The query-latency SLO that represents the run."""
         return leading(self.slos)
 
     @property
     def generates(self) -> bool:
-        """Whether a model on this machine answers token by token."""
+        """Whether a model on this machine generates token by token."""
         return not self.config.servers and self.model.generates

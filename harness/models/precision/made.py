@@ -1,6 +1,7 @@
-"""Converts a model to int8 or fp16 with the framework's tools. The cache key covers all inputs of the conversion.
+"""Converts a model to int8 or fp16 with the framework's own tools. The cache key covers everything that the conversion
+depends on.
 
-Runs in a separate process (harness/core/child.py). int8 is post-training quantisation with activation ranges from
+Runs in a separate process (harness/core/child.py). int8 means post-training quantisation, with activation ranges from
 samples.
 """
 
@@ -31,25 +32,25 @@ _BATCH = 8
 
 
 class Maker(Protocol):
-    """A module that writes one format."""
+    """A module that writes one file format."""
 
     SOURCE: str
     """The format of the source file."""
     BACKEND: str
-    """The backend that reads this format."""
+    """The backend that reads the written format."""
     TITLE: str
     """Name of the tool, for messages."""
     SUFFIX: str
-    """Suffix of the written file."""
+    """Suffix of the written files."""
 
     def require(self, precision: str, /) -> None:
-        """Raises a PluginUnavailable if a tool is missing. Imports no tool."""
+        """Raises PluginUnavailable if a tool is missing. Does not import the tools."""
 
     def check(self, precision: str, source: Path, /) -> None:
-        """Raises a ConfigError if the source cannot be converted."""
+        """Raises ConfigError if the source cannot be converted."""
 
     def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
-        """Returns versions and settings, which determine the file together with the source and the samples."""
+        """Returns the versions and settings that, together with the source and the samples, determine the file."""
 
     def write(
         self,
@@ -59,23 +60,25 @@ class Maker(Protocol):
         recipe: Mapping[str, Any],
         /,
     ) -> None:
-        """Writes the file. Raises ConfigError if the conversion does not change the model, and the errors of the tools.
-        samples: used for int8.
+        """Writes the file. Raises ConfigError if the conversion does not change the model, and passes on the tools'
+        errors. samples: only used for int8.
         """
 
     def describe(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
-        """Returns `kernels`, which maps operators to counts ({} if unknown), and `about`, a sentence about the file."""
+        """Returns `kernels`, which counts the operators by name ({} if unknown), and `about`, a sentence about the
+        file.
+        """
 
 
 MAKERS: Mapping[str, Maker] = {"onnx": onnx, "tflite": tflite, "torchscript": torchscript}
 
 
 def make(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes the file for a request, or finds it in the cache.
+    """Creates the file for a request, or finds it in the cache.
 
-    request: has the `config` of a run, `format` (a key of MAKERS), `precision` (int8 or fp16), `synthetic` (whether no
-    sample is scored), `calibration_dir` (may be null), and `scored` (the scored dataset indices, all if null or
-    missing).
+    request: contains the `config` of a run, `format` (a key of MAKERS), `precision` (int8 or fp16), `synthetic`
+    (whether no sample is scored), `calibration_dir` (may be null), and `scored` (the scored dataset indices; null or
+    missing means all).
 
     Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and the maker's description.
     """
@@ -128,7 +131,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    except HarnessError:  # a missing or unreadable file: opening it reports the same error later
+    except HarnessError:  # ignore a missing or unreadable file, because opening it reports the same error later
         return None
     if path is None or not {"int8", "uint8"} & set(types):
         return None
@@ -144,7 +147,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
 
 
 def _weight_types(path: Path) -> Sequence[str]:
-    """Returns the number types of the weights, or () for other formats."""
+    """Returns the number types of the weights, or () for a format that is not supported."""
     readers = {".onnx": of_onnx, ".tflite": of_tflite, ".xml": of_openvino}
     return readers[path.suffix](path).types if path.suffix in readers else ()
 
@@ -190,13 +193,13 @@ def _write(
     samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
-    """Writes the file and suppresses the tools' warnings, which are meant for people who call the tools directly."""
+    """Writes the file, and suppresses the tools' warnings, which address people who call the tools directly."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             maker.write(source, path, samples, recipe)
     except (ConfigError, PluginUnavailable, MemoryError, OSError):
         raise
-    except Exception as e:  # the tools' errors share no base class
+    except Exception as e:  # the tools' exceptions share no base class
         why = one_line(e) or type(e).__name__
         raise ConfigError(f"{source}: {maker.TITLE} cannot convert it: {why}") from e

@@ -1,8 +1,8 @@
-"""Converts an ONNX model to int8 or fp16 with ONNX Runtime's tools. All verbs use the same recipe.
+"""Converts an ONNX model to int8 or fp16 with ONNX Runtime's tools. All verbs use this recipe.
 
-int8 inserts QuantizeLinear and DequantizeLinear around each operator (QDQ). Runtimes replace them with integer kernels.
-Activations are unsigned and have one scale per tensor. Weights are signed and have one scale per output channel. The
-CPU's dot products (VNNI) require these types.
+int8 inserts QuantizeLinear and DequantizeLinear around each operator (QDQ), and runtimes replace them with integer
+kernels. Runtimes replace them with integer kernels. Activations are unsigned and have one scale per tensor. Weights are
+signed and have one scale per output channel. The CPU's dot-product instructions (VNNI) require these types.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ TITLE = "ONNX Runtime's tools"
 SUFFIX = ".onnx"
 
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""Instruction sets that add products of bytes in 32 bits. Without them, x86 adds in 16 bits, and the sums overflow
-unless weights have 7 bits.
+"""Instruction sets that accumulate products of bytes in 32 bits. Without them, x86 accumulates in 16 bits, and the sums
+overflow unless weights have 7 bits.
 """
 
 _PER_CHANNEL_OPSET = 13
-"""The first opset in which DequantizeLinear has the attribute `axis`."""
+"""The first opset in which DequantizeLinear supports the attribute `axis`."""
 
 _FLOAT_OPERATORS = ("Softmax",)
-"""Operators that stay in float32. A Softmax in int8 has only 256 steps from 0 to 1, which is too coarse for unlikely
-classes.
+"""Operators that stay in float32. A Softmax in int8 has only 256 steps between 0 and 1, which is too coarse for
+unlikely classes.
 """
 
 _QUANTISED_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear")
@@ -66,8 +66,8 @@ def check(precision: str, source: Path) -> None:
 
 
 def already_quantised(source: Path) -> str:
-    """Returns the integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`, or "" without such
-    operators.
+    """Returns the counts of integer operators in the file, such as `12 QLinearConv, 1 QuantizeLinear`, or "" if it
+    contains none.
     """
     import onnx
 
@@ -114,7 +114,7 @@ def _opset(model: Any) -> int:
 
 
 def _raised(model: Any) -> Any:
-    """Returns the model in the first opset with scales per channel, or None if onnx cannot convert it."""
+    """Returns the model converted to the first opset with scales per channel, or None if onnx cannot convert it."""
     import onnx
 
     try:
@@ -145,7 +145,7 @@ def write(
 
 
 class _Reader:
-    """ONNX Runtime's CalibrationDataReader: get_next() returns the next feeds, then None."""
+    """Implements ONNX Runtime's CalibrationDataReader: get_next() returns the next feeds, then None."""
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._feeds = iter(feeds)
@@ -155,10 +155,11 @@ class _Reader:
 
 
 def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[str, Any]) -> None:
-    """Writes the ONNX file `source` in int8 to `path`. Operators without integer kernels stay in float32.
+    """Converts the ONNX file `source` to int8 and writes it to `path`. Operators without integer kernels stay in
+    float32.
 
-    feeds: quantisation samples, in batches. recipe: the result of `recipe("int8", source)`.
-    Raises PluginUnavailable if a module is missing, and the errors of ONNX Runtime's tools.
+    feeds: quantisation samples, in batches. recipe: the result of `recipe("int8", source)`. Raises PluginUnavailable if
+    a module is missing, and passes on the errors of ONNX Runtime's tools.
     """
     with _without_advice(), tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:
         try:
@@ -199,7 +200,7 @@ def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Drops the tools' logs and output, which are advice for manual quantisation."""
+    """Suppresses the tools' logs and output, which give advice on manual quantisation."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -210,7 +211,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def _executed(path: Path, level: str) -> Sequence[Any]:
-    """Returns the nodes that ONNX Runtime executes for the file at this level of graph optimisation."""
+    """Returns the nodes that ONNX Runtime executes for the file at this graph optimisation level."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="harness-executed-") as folder:
@@ -221,13 +222,13 @@ def _executed(path: Path, level: str) -> Sequence[Any]:
 
 
 def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """kernels: the operators that ONNX Runtime executes."""
+    """Returns kernels and about. kernels: the operators that ONNX Runtime executes."""
     kernels = Counter(node.op_type for node in _executed(path, "extended"))
     return {"kernels": dict(sorted(kernels.items())), "about": _about(path, recipe)}
 
 
 def _about(path: Path, recipe: Mapping[str, Any]) -> str:
-    """Describes the recipe, and the operators that ONNX Runtime computes in float32 on this CPU."""
+    """Describes the recipe, and lists the operators that ONNX Runtime computes in float32 on this CPU."""
     if "samples" in recipe:
         return (
             f"QDQ, weights {recipe['weights']}, activations uint8; ranges from {recipe['samples']}"

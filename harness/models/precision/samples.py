@@ -1,4 +1,4 @@
-"""Chooses quantisation samples, which determine the ranges of int8."""
+"""Chooses the quantisation samples, which determine the value ranges for int8."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200
-"""The maximum number of samples, evenly spread over the dataset."""
+"""If a dataset has more samples, this many are used, evenly spread over the dataset."""
 
 Feed = Mapping[str, Array]
 """Maps an input's name to an (n, ...) array."""
@@ -29,7 +29,7 @@ class QuantisationSamples(NamedTuple):
     feeds: Sequence[Feed]
     """Batches of inputs."""
     about: str
-    """Number and origin of the samples, as text."""
+    """Number and origin of the samples, as text for people."""
     total: int
     are_scored: bool = False
     """Whether the accuracy is measured on the same samples because the dataset has no others."""
@@ -49,15 +49,14 @@ def quantisation_samples(
     synthetic: bool,
     scored: Sequence[int] | None = None,
 ) -> QuantisationSamples:
-    """Returns noise if no sample is scored. Otherwise returns the samples in `folder` or the dataset's calibration
-    samples.
+    """Returns noise if no sample is scored; otherwise the samples in `folder`, or the dataset's calibration samples.
 
     batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are scored, or
-    None for all. If the dataset has no calibration samples, unscored samples are used. If all samples are scored,
-    scored samples are used.
+    None for all. If the dataset has no calibration samples, uses samples that are not scored. If all samples are
+    scored, uses scored samples.
     """
     if synthetic or model.has_random_weights:
-        # A different seed than the run's, so that the run is not measured on its quantisation samples.
+        # The seed differs from the run's seed, so that the run is not measured on its quantisation samples.
         noise = replace(config, seed=(config.seed or 0) + 1, data_dir=None)
         dataset = open_dataset(noise, model, "synthetic", inputs)
         return _read(dataset, range(len(dataset)), batch, set(), "seeded noise")
@@ -112,7 +111,9 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Returns batches of `size`. Fills the last batch by repetition. If shapes differ, returns single samples."""
+    """Returns batches of `size`, and fills the last batch by repetition. Fills the last batch by repetition. Returns
+    single samples if shapes differ.
+    """
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)
@@ -135,7 +136,7 @@ def _one(dataset: Dataset, index: int) -> Feed:
 
 
 def digest(feeds: Sequence[Feed]) -> str:
-    """Returns the SHA-256 of names, types, shapes and values."""
+    """Returns the SHA-256 of the names, types, shapes and values."""
     whole = hashlib.sha256()
     for feed in feeds:
         for name, rows in sorted(feed.items()):

@@ -45,7 +45,7 @@ def recipe(precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, _recipe: Mapping[str, Any]
 ) -> None:
-    """Writes the file. With int8, all operators must have an integer kernel, and only inputs and outputs keep their
+    """Writes the file. With int8, all operators must have an integer kernel, and only the inputs and outputs keep their
     types.
     """
     import tensorflow as tf
@@ -62,7 +62,7 @@ def write(
 
 
 def describe(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns no kernels, because LiteRT does not report them."""
+    """Returns an empty `kernels`, because LiteRT does not report them."""
     if "samples" in recipe:
         about = (
             "LiteRT, full integer: weights int8 per channel, activations int8; "

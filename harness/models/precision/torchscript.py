@@ -20,11 +20,11 @@ _HEAVY = (
     "aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear",
     "aten::addmm", "aten::matmul", "aten::bmm", "aten::lstm", "aten::gru",
 )  # fmt: skip
-"""Float operators that the description lists if they stay in float32."""
+"""Float operators that the description lists if they remain in float32."""
 
 
 def require(precision: str) -> None:
-    """Checks that PyTorch has the tool, because PyTorch has announced its removal."""
+    """Checks that PyTorch still contains the tool, because PyTorch has announced its removal."""
     if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r} of PyTorch 2.13, which is "
@@ -33,7 +33,7 @@ def require(precision: str) -> None:
 
 
 def _has_tool() -> bool:
-    """Looks for the module's file, because find_spec would import PyTorch and the parent packages."""
+    """Looks for the module's file, because find_spec would import PyTorch and its parent packages."""
     spec = find_spec("torch")
     folders = (spec.submodule_search_locations or []) if spec else []
     parts = _TOOL.split(".")[1:]
@@ -68,7 +68,7 @@ def write(
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit
 
-    assert samples is not None  # only int8 makes a file; it always has samples
+    assert samples is not None  # this module writes only int8 files, which always have samples
     module = torch.jit.load(source, map_location="cpu").eval()
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
 
@@ -85,7 +85,7 @@ def write(
 
 
 def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """kernels: the operators in the file."""
+    """Returns kernels and about. kernels: the operators in the file."""
     import torch
 
     nodes = torch.jit.load(path, map_location="cpu").inlined_graph.nodes()

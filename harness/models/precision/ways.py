@@ -1,10 +1,11 @@
-"""Maps each backend to its precisions. A backend computes in a precision through an option or a converted file."""
+"""Maps each backend to its precisions, and each precision to a backend option or a converted file.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 PRECISIONS = ("fp32", "int8", "fp16", "bf16")
-"""Number types with which a model can compute. The first type leaves the model unchanged."""
+"""Number types in which a model can compute. The first type leaves the model unchanged."""
 
 BASELINE = PRECISIONS[0]
 
@@ -15,9 +16,9 @@ class Way(NamedTuple):
     options: tuple[tuple[str, str], ...] = ()
     """Options of the backend."""
     file: str = ""
-    """The format of the file to make (a key of MAKERS), or '' if the original file is used."""
+    """The format of the file to convert to (a key of MAKERS), or '' if the original file is used."""
     absent: str = ""
-    """The reason why the backend does not support the precision, or ''."""
+    """The reason why the backend lacks the precision, or ''."""
 
 
 _AS_IT_IS = Way()

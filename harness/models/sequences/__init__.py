@@ -1,1 +1,2 @@
-"""Models with states, constants and other batch axes. Handles their samples and frames, and the proposals of `init`."""
+"""Models with states, constants and unusual batch axes: their samples and frames, and what `init` proposes for them.
+"""

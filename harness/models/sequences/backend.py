@@ -1,8 +1,9 @@
-"""Answers batches of samples with a model whose file has states, constants or other batch axes.
+"""Runs batches of samples on a model whose file has states, constants or an unusual batch axis.
 
-The file computes one step. Without states, a step answers the batch. With states, a sample is a sequence whose frames
-go through the model one after the other. The first frame gets the start states, and each later frame gets the states
-that the previous frame returned. States are reset after each batch, so the order of samples does not matter.
+The model file computes one step. Without states, one step processes the whole batch. With states, a sample is a
+sequence whose frames pass through the model one after the other. The first frame gets the start states, and each later
+frame gets the states that the previous frame returned. States are reset after each batch, so the order of samples does
+not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,15 +35,16 @@ Arrays = Mapping[str, Array]
 
 
 class SequenceBackend:
-    """Answers samples. Samples and answers have the batch first. With states, both are (n, frames, ...).
+    """Processes samples. The batch axis of samples and answers comes first. With states, both are (n, frames, ...).
 
-    A batch of sequences advances frame by frame. The states of its sequences are joined along their batch axes.
+    A batch of sequences advances frame by frame. The states of all its sequences are joined along the states' batch
+    axes.
     """
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], layout: Layout, setup: BackendSetup
     ) -> None:
-        """cls: the class of the backend that computes a step."""
+        """cls: the class of the backend that computes one step."""
         self.layout = layout
         self._name = setup.model_name
         self._step = cls(replace(setup, batch_axes=layout.input_axes))
@@ -67,12 +69,12 @@ class SequenceBackend:
         self._stack.__exit__(kind, error, trace)
 
     def signature(self) -> tuple[TensorSpec, ...]:
-        """Returns the inputs with data, with the batch first."""
+        """Returns the inputs that have data, with the batch axis first."""
         named = {spec.name: spec for spec in self._specs}
         return tuple(self.layout.sample(named[name], self.fixed) for name in self.layout.inputs)
 
     def outputs(self) -> tuple[str, ...]:
-        """Returns the outputs without states, or () if the file does not name its outputs."""
+        """Returns the outputs that are not states, or () if the file does not name its outputs."""
         names = self._step.outputs() if isinstance(self._step, HasOutputs) else ()
         of_states = {state.output for state in self.layout.states.values()}
         return tuple(name for name in names if name not in of_states)
@@ -100,7 +102,7 @@ class SequenceBackend:
         return self._by_sample(self.step(inputs, {}, size)[0], batch.size)
 
     def _sequences(self, samples: Arrays, size: int, count: int) -> Outputs:
-        """Returns the answers to sequences by output, (count, frames, ...)."""
+        """Returns the answers to `count` sequences by output, (count, frames, ...)."""
         states = self.starts(size)
         steps: list[Arrays] = []
         cut, frames = self.cut(samples)
@@ -134,14 +136,15 @@ class SequenceBackend:
     def advance(
         self, frames: Sequence[Arrays], states: Sequence[Arrays]
     ) -> tuple[Outputs, list[Arrays]]:
-        """Advances sequences by one frame. Returns their answers (n, ...), and the next states of each sequence.
+        """Advances sequences by one frame. Returns the answers by output, (n, ...), and the next states of each
+        sequence.
 
-        frames, states: frames and states of each sequence, in the file's layout with a batch of 1.
+        frames, states: the frame and the states of each sequence, in the file's layout with a batch of 1.
         """
         count = len(frames)
         size = self.fixed or count
         axes = self.layout.input_axes
-        # Copies of the last sample fill a fixed batch.
+        # Copies of the last sample fill up a batch of fixed size.
         copies = [*range(count), *[count - 1] * (size - count)]
         inputs, held = (_joined([each[at] for at in copies], axes) for each in (frames, states))
         answers, following = self.step(inputs, held, size)
@@ -192,7 +195,7 @@ class SequenceBackend:
         return _alone_or_named({n: self._rows(n, rows, count) for n, rows in answers.items()})
 
     def _by_sample(self, answers: Arrays, count: int) -> Outputs:
-        if self.layout.rows_follow_data:  # one sample, whose answer is the whole output
+        if self.layout.rows_follow_data:  # the batch is one sample, whose answer is the whole output
             return {
                 name: [rows] if self.layout.outputs[name] is None else self._rows(name, rows, count)  # type: ignore[misc]
                 for name, rows in answers.items()
@@ -200,7 +203,7 @@ class SequenceBackend:
         return self._by_row(answers, count)
 
     def _rows(self, name: str, rows: Array, count: int) -> Array:
-        """Returns (count, ...) rows of an output of the file."""
+        """Returns `count` rows of an output of the file, (count, ...)."""
         axis = self.layout.outputs[name]
         if axis is None:
             return rows[np.newaxis]
@@ -212,7 +215,7 @@ class SequenceBackend:
         return (np.moveaxis(rows, axis, 0) if axis else rows)[:count]
 
     def _check(self, outputs: Arrays, states: Arrays) -> None:
-        """Raises a ConfigError if an output is missing, or if a state changes its shape or type."""
+        """Raises ConfigError if an output is missing, or if a state changes its shape or type."""
         wanted = [*self.layout.outputs, *(one.output for one in self.layout.states.values())]
         for name in wanted:
             if name not in outputs:
@@ -231,7 +234,7 @@ class SequenceBackend:
                 )
 
     def _signature_in_file(self) -> tuple[TensorSpec, ...]:
-        """Returns all inputs of the file. Raises a ConfigError if the manifest describes other inputs."""
+        """Returns all inputs of the file. Raises ConfigError if the manifest describes other inputs."""
         if not isinstance(self._step, HasSignature):
             raise ConfigError(
                 f"model {self._name!r} has states, constants or other batch axes, but the backend does not report its "
@@ -262,7 +265,7 @@ class SequenceBackend:
         return specs
 
     def _fixed_batch(self) -> int | None:
-        """Returns the batch size that the file requires, or None if it takes any size."""
+        """Returns the batch size that the file requires, or None if it accepts any size."""
         sizes = {1} if self.layout.is_alone else set()
         for spec in self._specs:
             axis = self.layout.input_axes[spec.name]
@@ -278,7 +281,7 @@ class SequenceBackend:
 
 
 def _fits(ours: Shape, theirs: Shape, axis: int | None) -> bool:
-    """Returns whether the sizes agree. The batch, and a size that the file leaves open, may differ."""
+    """Returns whether the sizes agree. Ignores the batch axis and sizes that the file leaves open."""
     pairs = enumerate(zip(ours, theirs, strict=False))
     return len(ours) == len(theirs) and not any(
         at != axis and isinstance(x, int) and isinstance(y, int) and x != y for at, (x, y) in pairs
@@ -286,25 +289,25 @@ def _fits(ours: Shape, theirs: Shape, axis: int | None) -> bool:
 
 
 def _full(one: Input | State, size: int, number: float) -> Array:
-    """Returns the array of a constant or a state's start."""
+    """Returns an array for a constant, or for the start of a state."""
     axis = axis_of(one.batch_axis)
     shape = [size if at == axis else count for at, count in enumerate(one.shape)]
     filled: Array = np.full(tuple(int(count or 0) for count in shape), number, one.dtype)
-    filled.setflags(write=not shape)  # OpenVINO refuses a read-only scalar
+    filled.setflags(write=not shape)  # writable, because OpenVINO refuses a read-only scalar
     return filled
 
 
 def _padded(rows: Array, size: int) -> Array:
-    """Returns (size, ...) rows, repeating the last row."""
+    """Returns `size` rows, (size, ...), by repeating the last row."""
     short = size - len(rows)
     return np.concatenate([rows, np.repeat(rows[-1:], short, axis=0)]) if short else rows
 
 
 def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
-    """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: axes to put in
-    front.
+    """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: number of axes
+    to put in front.
     """
-    assert axis is not None  # the manifest's check: an input without a batch axis has a `value`
+    assert axis is not None  # the manifest's validation ensures that an input without a batch axis has a `value`
     if frames:
         return np.ascontiguousarray(np.moveaxis(rows, (1, 0), (0, 1 + axis)))
     return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
@@ -320,7 +323,8 @@ def _joined(each: Sequence[Arrays], axes: Mapping[str, int | None]) -> Arrays:
 
 
 def _apart(joined: Arrays, axes: Mapping[str, int | None], count: int) -> list[Arrays]:
-    """Splits arrays into the arrays of each of the first `count` sequences. This is the inverse of `_joined`."""
+    """Splits joined arrays into separate arrays for each of the first `count` sequences, the inverse of `_joined`.
+    """
     if all((axis := axes[name]) is None or rows.shape[axis] == 1 for name, rows in joined.items()):
         return [joined]
     return [

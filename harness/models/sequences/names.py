@@ -1,4 +1,4 @@
-"""Recognises, by their names, inputs and outputs that contain the same state, and the values of constants."""
+"""Recognises by name which inputs and outputs hold the same state, and guesses the values of constants."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _OF_A_STEP = frozenset(
         "t1",
     ]
 )
-"""Words that distinguish a state before a frame from the state after it."""
+"""Words that distinguish the state before a frame from the state after it."""
 
 _STATES = frozenset(
     [
@@ -48,15 +48,14 @@ _STATES = frozenset(
         "recurrent",
     ]
 )
-"""Typical words: the names of most states contain one of them."""
+"""Words that are typical of states: most names of states contain one of them."""
 
 _RATE_HZ = 16_000
 _RATES = frozenset(["sr", "rate", "samplerate"])
 
 
 def state_key(name: str) -> str:
-    """Returns the same text for the two names of one state: `h0` and `hn`, `state` and `stateN`, `in_cache` and
-    `out_cache`.
+    """Returns the same text for both names of a state: `h0` and `hn`, `state` and `stateN`, `in_cache` and `out_cache`.
     """
     words = _words(name)
     kept = [word for word in words if word not in _OF_A_STEP and not word.isdigit()] or words
@@ -68,12 +67,12 @@ def state_key(name: str) -> str:
 
 
 def is_like_a_state(name: str) -> bool:
-    """Returns whether the name has a word that often occurs in names of states."""
+    """Returns whether the name contains a word that is common in names of states."""
     return any(word in _STATES for word in state_key(name).split("_"))
 
 
 def likely_value(name: str, dtype: str) -> bool | int | float:
-    """Returns a number to try for an input without a batch."""
+    """Returns a number to try as the value of an input without a batch."""
     if dtype == "bool":
         return False
     if _RATES & {*_words(name), "".join(_words(name))}:
@@ -82,7 +81,7 @@ def likely_value(name: str, dtype: str) -> bool | int | float:
 
 
 def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
-    """Maps an input name to an output name for each pair with the same key, if the key is unique."""
+    """Maps input names to output names that have the same key, if the key is unique."""
     keys = {side: _by_key(names) for side, names in (("in", inputs), ("out", outputs))}
     return {
         names[0]: keys["out"][key][0]
