@@ -2,22 +2,23 @@
 
     python -m harness.models.train_digits [--out DIR] [--formats-only]
 
-Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. For a folder, prints
-the result of harness.models.manifest.files.sha256_of. `--formats-only` does not train. It writes every format again
-from the weights in digits_weights.npz.
+Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. For a folder, the
+digest is the result of harness.models.manifest.files.sha256_of. `--formats-only` skips the training, and rewrites every
+format from the weights in digits_weights.npz.
 
 In every format, the model maps "image" to "logits". "image" is float32 (batch, 1, 8, 8) with grey values scaled to
 0..1, and "logits" is float32 (batch, 10). Layers: conv 3x3 1 to 16, relu, conv 3x3 16 to 32, relu, max pool 2x2,
 flatten (C, H, W order), dense 512 to 128, relu, dense 128 to 10.
 
 Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository,
-https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for what it hosts). scikit-learn (BSD-3-Clause) ships the data
-as `load_digits` and describes them as "a copy of the test set of the UCI ML hand-written digits datasets". They are
-1,797 images of 8x8 integer pixels in the range 0..16, by 13 writers. This module splits them by image, not by writer,
-and stores them as uint8. The training and held-out images therefore contain digits written by the same people.
+https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for the datasets that it hosts). scikit-learn (BSD-3-Clause)
+ships the data as `load_digits` and describes them as "a copy of the test set of the UCI ML hand-written digits
+datasets". The data are 1,797 images of 8x8 integer pixels in the range 0..16, written by 13 people. This script splits
+the images by image, not by writer, and stores them as uint8. The training and held-out images therefore contain digits
+written by the same people.
 
-No setting was tuned on the 500 held-out images. Repeated runs on one machine write identical bytes. Another CPU model
-or other versions may round differently and produce different weights.
+The 500 held-out images were not used to tune any setting. Repeated runs on one machine write identical bytes. Another
+CPU model or other package versions may round differently and produce different weights.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ from harness.models.manifest.files import sha256_of
 SEED = 2026
 HELD_OUT = 500
 CALIBRATED_ON = 200
-EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
+EPOCHS, BATCH = 60, 64  # number of passes over the training images, and of images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, whose memory is sized at export
-IR_VERSION = 10  # of onnx 1.16: a newer package would write files that older runtimes refuse
+MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, because its memory is sized at export
+IR_VERSION = 10  # IR version of onnx 1.16, because older runtimes refuse files with the IR version of newer packages
 
-# The libraries read these variables when they are first imported. The last bit of a sum depends on
-# the order of its terms, so they set one thread, and one instruction set for all CPUs that have it.
+# The libraries read these variables when they are first imported. The last bit of a sum depends on the order of its
+# terms. The variables therefore select one thread, and one instruction set for all CPUs that support it.
 DETERMINISTIC_ENVIRONMENT = {
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "MKL_CBWR": "AVX2",
@@ -61,8 +62,8 @@ DETERMINISTIC_ENVIRONMENT = {
 FILES = (
     "datasets/parts/digits.npz",  # the held-out images and their labels
     "harness/models/shipped/digits_weights.npz",  # see Weights
-    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, same format
-    # # The files contain the same weights. WRITERS has the writer of each format under the same name.
+    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, in the same format
+    # # The files contain the same weights. WRITERS maps the name of each format to the function that writes it.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
     "harness/models/shipped/digits_savedmodel",
@@ -74,15 +75,15 @@ FILES = (
     "harness/models/shipped/digits.mnn",
 )
 
-# (layer in the .npz, its index in the torch Sequential)
+# (name of the layer in the .npz, its index in the torch Sequential)
 LAYERS = (("conv1", 0), ("conv2", 2), ("dense1", 7), ("dense2", 10))
 
 Weights = Mapping[str, NDArray[np.float32]]
 """The arrays of digits_weights.npz, all float32, in PyTorch's layout.
 
-conv1_weight (16, 1, 3, 3), conv2_weight (32, 16, 3, 3): out, in, height, width; padding 1. dense1_weight (128, 512),
-dense2_weight (10, 128): out, in. The 512 inputs are in C, H, W = 32, 4, 4 order.
-The biases: (16,), (32,), (128,), (10,).
+conv1_weight (16, 1, 3, 3) and conv2_weight (32, 16, 3, 3) are (out, in, height, width) with padding 1. dense1_weight
+(128, 512) and dense2_weight (10, 128) are (out, in). The 512 inputs are in C, H, W = 32, 4, 4 order. The biases are
+(16,), (32,), (128,) and (10,).
 """
 
 
@@ -111,12 +112,14 @@ def load_split() -> Split:
 
 
 def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Scales (n, 8, 8) uint8 in 0..16 to (n, 1, 8, 8) float32 in 0..1. This is exact, because 16 is a power of two."""
+    """Scales (n, 8, 8) uint8 in 0..16 to (n, 1, 8, 8) float32 in 0..1. The result is exact, because 16 is a power of
+    two.
+    """
     return images[:, np.newaxis].astype(np.float32) / np.float32(GREY_MAX)
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model. LAYERS names its layers by index."""
+    """Returns the untrained torch model. LAYERS lists the indices of its layers."""
     from torch import nn
 
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
@@ -149,7 +152,7 @@ def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
 
 
 def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """Returns the fraction of images for which the label's logit is the largest."""
+    """Returns the fraction of images whose label has the largest logit."""
     import torch
 
     predicted = network(torch.from_numpy(images)).argmax(1).numpy()
@@ -196,10 +199,10 @@ def write_onnx(path: Path, weights: Weights) -> None:
 
 
 def tensorflow_function(weights: Weights) -> Any:
-    """Returns the model as a tf.function. It maps (batch, 1, 8, 8) float32 to {"logits": (batch, 10) float32}.
+    """Returns the model as a tf.function that maps (batch, 1, 8, 8) float32 to {"logits": (batch, 10) float32}.
 
-    TensorFlow needs the order N, H, W, C on the CPU. With one channel, it is enough to reshape the input. The rows of
-    dense1 are reordered once, when the function is made.
+    On the CPU, TensorFlow needs the order N, H, W, C. Because the input has only one channel, reshaping it is enough.
+    The rows of dense1 are reordered once, when the function is created.
     """
     import tensorflow as tf
 
@@ -230,11 +233,11 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    (path / "assets").rmdir()  # always empty, and git would not store it
+    (path / "assets").rmdir()  # remove this folder, which is always empty, because git would not store it
 
 
 def write_tflite(path: Path, weights: Weights) -> None:
-    """Writes float32 with the signature "serving_default" from image to logits. The batch can be resized."""
+    """Writes a float32 file with the signature "serving_default" from image to logits. The batch can be resized."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +247,7 @@ def write_tflite(path: Path, weights: Weights) -> None:
 
 
 def write_keras(path: Path, weights: Weights) -> None:
-    """Writes only Keras layers, without Keras' date and object numbers."""
+    """Writes a file with only Keras layers, and without Keras's date and object numbers."""
     import keras
 
     layers = keras.layers
@@ -270,13 +273,13 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Drops the memory addresses that identify shared objects in Keras, because the model shares no objects."""
+    """Removes the memory addresses by which Keras identifies shared objects, because the model shares no objects."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 
 def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> None:
     """Copies a zip file without compression and with the date 1980. replaced: maps names to new JSON, or to None to
-    omit the file.
+    omit a file.
     """
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
@@ -289,7 +292,7 @@ def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> No
 
 
 def write_openvino(path: Path, weights: Weights) -> None:
-    """Converts the ONNX file to a float32 IR, which is a folder with digits.xml and digits.bin."""
+    """Converts the ONNX file to a float32 IR: a folder with digits.xml and digits.bin."""
     import openvino
 
     shutil.rmtree(path, ignore_errors=True)
@@ -336,7 +339,7 @@ def write_torchscript(path: Path, weights: Weights) -> None:
 
 
 def write_executorch(path: Path, weights: Weights) -> None:
-    """Writes a program whose operators XNNPACK computes, for batches up to MOST_SAMPLES."""
+    """Writes a program whose operators run in XNNPACK, for batches up to MOST_SAMPLES."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -344,7 +347,7 @@ def write_executorch(path: Path, weights: Weights) -> None:
     batch = {0: torch.export.Dim("batch", min=1, max=MOST_SAMPLES)}
     example = (
         torch.zeros(MOST_SAMPLES, 1, 8, 8),
-    )  # torch.export treats the convolutions' batch as at most 15 if the example is smaller
+    )  # torch.export limits the convolutions' batch to 15 if the example is smaller
     exported = torch.export.export(torch_module(weights), example, dynamic_shapes=(batch,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     path.write_bytes(lowered.to_executorch().buffer)
@@ -361,13 +364,13 @@ Flatten flat 1 1 pool flat
 InnerProduct dense1 1 1 flat relu3 0=128 1=1 2=65536 9=1
 InnerProduct logits 1 1 relu3 logits 0=10 1=1 2=1280
 """
-"""Layers of the ncnn model. Keys: 0 outputs, 1 kernel or bias, 4 padding, 5 bias, 6 or 2 weights, 9 activation (1 is
-ReLU).
+"""Layers of the ncnn model. The keys mean: 0 outputs, 1 kernel or bias, 4 padding, 5 bias, 6 or 2 weights, 9 activation
+(1 is ReLU).
 """
 
 
 def write_ncnn(path: Path, weights: Weights) -> None:
-    """Writes a folder with digits.param and digits.bin. In digits.bin, a zero before the weights means float32."""
+    """Writes a folder with digits.param and digits.bin. A zero before the weights in digits.bin means float32."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     (path / "digits.param").write_text(NCNN_LAYERS, encoding="ascii")
@@ -379,8 +382,8 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 
 def write_mnn(path: Path, weights: Weights) -> None:
-    """Converts the ONNX file. Replaces the random identifier of MNN's converter with zeros."""
-    import _tools  # MNN's own command, mnnconvert, sends usage reports to its developers
+    """Converts the ONNX file to MNN. Replaces the random identifier of MNN's converter with zeros."""
+    import _tools  # used because MNN's own command, mnnconvert, sends usage reports to its developers
 
     with tempfile.TemporaryDirectory() as folder:
         onnx, made = Path(folder) / "digits.onnx", Path(folder) / "digits.mnn"
@@ -420,7 +423,7 @@ def write_trained(root: Path) -> None:
     """Trains, writes the held-out images and the weights under `root`, and prints the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
-    # Not compressed, so that the bytes do not depend on zlib. numpy sets the date of every member to 1980-01-01.
+    # Not compressed, so that the bytes do not depend on zlib. numpy dates every member 1980-01-01.
     np.savez(root / FILES[0], images=split.test_images, labels=split.test_labels)
     np.savez(root / FILES[1], allow_pickle=False, **weights_of(network))
     write_calibration(root, split)
@@ -429,13 +432,13 @@ def write_trained(root: Path) -> None:
 
 
 def write_calibration(root: Path, split: Split) -> None:
-    """Writes training images for the ranges of quantisation. These images are never scored."""
+    """Writes training images that determine the quantisation ranges. These images are never scored."""
     some = slice(CALIBRATED_ON)
     np.savez(root / FILES[2], images=split.train_images[some], labels=split.train_labels[some])
 
 
 def write_all(root: Path, *, formats_only: bool) -> None:
-    """Writes all FILES under `root`. The formats are made from the weights in that folder."""
+    """Writes all FILES under `root`. All formats are written from the weights in that folder."""
     for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
     if not formats_only:

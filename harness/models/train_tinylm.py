@@ -2,19 +2,19 @@
 
     python -m harness.models.train_tinylm [--out DIR]
 
-Writes FILES under DIR (default: the root of the repository). Prints the SHA-256 of each file, and the share of the
-held-out prompts that are answered exactly.
+Writes FILES under DIR (default: the root of the repository). Prints the SHA-256 of each file, and the share of held-out
+prompts with an exactly correct answer.
 
-Task: a prompt consists of a word and a string of digits, `sort 40271=` or `reverse 40271=`. The answer is the digits,
-sorted or in reverse order. The correct answer is therefore known and has the string's length. All strings are drawn
-from a seed, so the script does not download data. Strings of held-out prompts are not used for training.
+Task: a prompt consists of a word and a string of digits, such as `sort 40271=` or `reverse 40271=`. The answer is the
+digits, sorted or in reverse order. The correct answer is therefore known, and it is as long as the string. All strings
+come from a seeded generator, so the script does not download data. Training excludes the strings of held-out prompts.
 
-Model: a transformer decoder (normalisation before each part, learned positions). Its inputs and outputs have
+Model: a transformer decoder with normalisation before each part and with learned positions. Its inputs and outputs have
 the names of Optimum's exports to ONNX, including the keys and values of earlier tokens (docs/manifest.md,
 `generation`).
 
-Repeated runs on one machine write identical bytes. Another CPU model or other versions may round differently and
-produce different weights.
+Repeated runs on one machine write identical bytes. Another CPU model or other package versions may round differently
+and produce different weights.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from harness.models.train_digits import DETERMINISTIC_ENVIRONMENT, IR_VERSION
 
 SEED = 2026
 HELD_OUT = 500
-SHORTEST, LONGEST = 3, 20  # digits of a string
-STEPS, BATCH = 4000, 128  # optimiser's steps, prompts in each
+SHORTEST, LONGEST = 3, 20  # number of digits in a string
+STEPS, BATCH = 4000, 128  # number of optimiser steps, and of prompts per step
 PEAK_LEARNING_RATE = 3e-3
-MAX_GRADIENT = 1.0  # gradients are clipped to this norm
+MAX_GRADIENT = 1.0  # gradients with a larger norm are clipped to this norm
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
-CONTEXT = 48  # positions, at least the 2 * LONGEST + 3 of the longest prompt and its answer
+CONTEXT = 48  # number of positions, at least 2 * LONGEST + 3 for the longest prompt and its answer
 
 PIECES = ("", "?", "sort ", "reverse ", "=", *"0123456789")
 """The text of each token. Token 0 ends an answer; token 1 stands for any other character."""
@@ -57,13 +57,14 @@ class Drawn(NamedTuple):
     """Prompts, each followed by its answer."""
 
     tokens: Tokens
-    """(n, 2 * LONGEST + 3), with END after the answer and as padding."""
+    """(n, 2 * LONGEST + 3), with END after the answer and for padding."""
     lengths: Tokens
-    """(n,) number of digits in each string. The answer begins at token length + 2."""
+    """(n,) number of digits in each string; the answer begins at token length + 2.
+    """
 
 
 def draw(random: np.random.Generator, count: int) -> Drawn:
-    """Draws prompts: tasks, lengths and digits are each equally likely."""
+    """Draws prompts in which all tasks, lengths and digits are equally likely."""
     lengths = random.integers(SHORTEST, LONGEST + 1, count)
     digits = random.integers(0, 10, (count, LONGEST)) + ZERO
     tasks = random.integers(SORT, REVERSE + 1, count)
@@ -81,13 +82,14 @@ def held_out() -> Drawn:
 
 
 def _strings(drawn: Drawn) -> list[bytes]:
-    """Returns the digits of each prompt, as a key."""
+    """Returns the digits of each prompt as a key, for comparing prompts."""
     rows = zip(drawn.tokens, drawn.lengths, strict=True)
     return [row[1 : length + 1].tobytes() for row, length in rows]
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model. It maps (n, length) tokens to (n, length, len(PIECES)) logits."""
+    """Returns the untrained torch model, which maps (n, length) tokens to (n, length, len(PIECES)) logits.
+    """
     import torch
     from torch import nn
 
@@ -158,7 +160,7 @@ def train(unseen: Sequence[bytes]) -> Any:
 
 
 def exact(network: Any, drawn: Drawn) -> float:
-    """Returns the share of prompts for which each token of the answer is the most likely token."""
+    """Returns the share of prompts for which every token of the answer is the most likely token."""
     import torch
 
     with torch.no_grad():
@@ -191,7 +193,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
         "axis1": np.array([1]),
         "axes12": np.array([1, 2]),
         "nothing": np.array(0, np.float32),
-        "never": np.array(-1e9, np.float32),  # its exponential is exactly 0
+        "never": np.array(-1e9, np.float32),  # the exponential of this number is exactly 0
         "scale": np.array((WIDTH // HEADS) ** -0.5, np.float32),
         "by_head": np.array([0, 0, 3 * HEADS, WIDTH // HEADS]),
         "joined": np.array([0, 0, WIDTH]),
@@ -210,7 +212,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
     )
     for i in range(LAYERS):
         x = _block(nodes, x, bias, i)
-    # No Identity follows, because OpenVINO would name the output after the Identity's input.
+    # No Identity follows, because OpenVINO would then give the output the name of the Identity's input.
     projected = nodes("MatMul", nodes.norm(x, "norm"), "head.weight")
     nodes.add("Add", (projected, "head.bias"), ("logits",))
     cached = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]
@@ -231,7 +233,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
 
 
 class _Nodes:
-    """The nodes of a graph so far. A call adds a node and returns the name of its only output."""
+    """Collects the nodes of a graph. A call adds a node and returns the name of its only output."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
@@ -254,7 +256,7 @@ class _Nodes:
 
 
 def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
-    """Adds one layer of the decoder, like `Block` in build_network. Returns its output."""
+    """Adds one layer of the decoder, like `Block` in build_network, and returns its output."""
     layer = f"blocks.{i}"
     parts = nodes(
         "Reshape", nodes.dense(nodes.norm(x, f"{layer}.norm1"), f"{layer}.qkv"), "by_head"
@@ -274,7 +276,7 @@ def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
 
 
 def write_prompts(path: Path, drawn: Drawn) -> None:
-    """Writes a line per prompt, in the format of the dataset `prompts`. The field `text` is for readers."""
+    """Writes one line per prompt, in the format of the dataset `prompts`. The field `text` is for readers."""
     with path.open("w", encoding="utf-8") as file:
         for row, length in zip(drawn.tokens.tolist(), drawn.lengths.tolist(), strict=True):
             asked, answer = row[: length + 2], row[length + 2 : 2 * length + 2]

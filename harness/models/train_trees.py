@@ -1,13 +1,13 @@
-"""Trains the small embedded trees on the digits.
+"""Trains the small embedded decision trees on the digits.
 
     python -m harness.models.train_trees [--out DIR]
 
-Writes FILE under DIR (default: the root of the repository), and prints its SHA-256.
+Writes FILE under DIR (default: the root of the repository), and prints the file's SHA-256.
 
-Model: XGBoost's gradient-boosted trees, ROUNDS for each of the ten digits. A sample consists of the 64 pixels of an
-image row by row, as grey values scaled to 0..1. Its answer is the probability of each digit. The trees are trained only
-on the training images of harness/models/train_digits.py, and cross-validation on these images determined the settings.
-XGBoost computes with one thread, so repeated runs write identical bytes.
+Model: XGBoost's gradient-boosted trees, ROUNDS trees for each of the ten digits. A sample consists of an image's 64
+pixels, row by row, as grey values scaled to 0..1. The model's output is the probability of each digit. The trees are
+trained only on the training images of harness/models/train_digits.py, and cross-validation on these images determined
+the settings. XGBoost runs on one thread, so that repeated runs write identical bytes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from harness.models.manifest.files import sha256_of
 from harness.models.train_digits import SEED, load_split, to_input
 
 FILE = "harness/models/shipped/digits-trees.ubj"
-"""XGBoost's UBJSON."""
+"""The model in XGBoost's UBJSON format."""
 
 ROUNDS = 6
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""Builds HTTP answers: status lines, headers, and errors in the format of the Open Inference Protocol."""
+"""Builds HTTP responses: status lines, headers, and errors in the format of the Open Inference Protocol."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
 
 class Refusal(Exception):
-    """Raised to answer a request with an error. The connection stays open."""
+    """Raised to respond to a request with an error while the connection stays open."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ def check_method(head: Head, method: str) -> None:
 
 
 def options_answer(head: Head, method: str) -> bytes:
-    """Returns the answer to an OPTIONS request. method: the method that the path supports."""
+    """Returns the response to an OPTIONS request. method: the method that the path supports."""
     return json_answer(None, connection_header(head), headers={"Allow": _allowed(method)})
 
 
@@ -57,7 +57,7 @@ def connection_header(head: Head) -> bytes:
 def route_answer(
     content: Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None, head: Head
 ) -> bytes:
-    """Returns a complete answer to a GET request. content: JSON, a metrics page, or None for an empty body."""
+    """Returns a complete response to a GET request. content: JSON, a metrics page, or None for an empty body."""
     if not isinstance(content, bytes):
         return json_answer(content, connection_header(head))
     about = answer_head(200, {"Content-Type": METRICS, "Content-Length": len(content)})
@@ -65,7 +65,7 @@ def route_answer(
 
 
 def answer_head(status: int, headers: Mapping[str, object]) -> bytes:
-    """Returns the status line and the headers, without the empty line after them."""
+    """Returns the status line and the headers, without the empty line that follows them."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
@@ -77,7 +77,7 @@ def json_answer(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Returns a complete answer. content: JSON; None for an empty body. connection: a header line that
+    """Returns a complete response. content: JSON, or None for an empty body. connection: a header line that
     `connection_header` returned, or CLOSE.
     """
     body = b"" if content is None else json.dumps(content).encode()

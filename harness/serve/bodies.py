@@ -1,4 +1,4 @@
-"""Receives the bodies of requests, which may be plain, chunked or compressed. Opens no socket."""
+"""Receives the bodies of requests, which may be plain, chunked or compressed. Does not use sockets."""
 
 import re
 import zlib
@@ -8,8 +8,8 @@ import numpy as np
 MOST_HEAD_BYTES = 1 << 15
 MOST_BODY_BYTES = 1 << 30
 MOST_UNPACKED_BYTES = 1 << 27
-"""Maximum size of a decompressed body. It is lower than the limit for a plain body, because a sender may need to
-transmit only a thousandth of this size.
+"""A body that is longer after decompression is refused. The limit is lower than for a plain body, because a sender may
+need to transmit only a thousandth of the decompressed size.
 """
 
 ALIGNMENT_BYTES = 64
@@ -29,7 +29,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 class Malformed(Exception):
     """Raised if the bytes of a connection are not a valid request.
 
-    The server answers with `status`, and closes the connection.
+    The server responds with `status` and closes the connection.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -42,7 +42,7 @@ def too_long(most: int) -> Malformed:
 
 
 def aligned(length: int, offset: int) -> memoryview:
-    """Returns a buffer for a body. The tensors begin at `offset`, and this byte is aligned for every number type."""
+    """Returns a buffer for a body. The tensors begin at `offset`, where the buffer is aligned for every number type."""
     padding = -offset % ALIGNMENT_BYTES
     return np.empty(padding + length, np.uint8).data[padding:]
 

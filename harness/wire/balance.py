@@ -1,36 +1,39 @@
-"""Chooses the least loaded server for each request; among equal servers, the server with the fewest requests so far."""
+"""Chooses the least loaded server for each request; among equally loaded servers, the server that has received the
+fewest requests.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
-"""A server's time per request is rounded to halves of the fastest server's time, because the times of equal machines,
-measured for a few seconds while other programs run, differ by up to a quarter.
+"""Each server's time per request is rounded to halves of the fastest server's time, because times that are measured for
+a few seconds while other programs run differ by up to a quarter between equal machines.
 """
 
 
 class Place(Protocol):
-    """A connection, or a channel that takes several calls."""
+    """A connection, or a channel that supports several calls at once."""
 
     @property
     def number(self) -> int:
-        """Number of its server."""
+        """Number of the place's server."""
 
 
 P = TypeVar("P", bound=Place)
 
 
 class Free(Protocol[P]):
-    """Places without a request. Each operation is atomic under the GIL, or is retried."""
+    """Places that carry no request. Each operation is atomic under the GIL, or is retried if another thread interferes.
+    """
 
     def append(self, place: P, /) -> None: ...
 
     def pop(self) -> P:
-        """Removes and returns a place. Raises IndexError if there is none."""
+        """Removes and returns a place. Raises IndexError if no place is free."""
 
     def remove(self, place: P, /) -> None:
-        """Removes the place. Raises ValueError if it is not free."""
+        """Removes the place. Raises ValueError if the place is not free."""
 
     def clear(self) -> None: ...
 
@@ -40,10 +43,11 @@ class Free(Protocol[P]):
 
 
 class Balance(Generic[P]):
-    """Free places at several servers. `pop` takes a place at the server that is least loaded for its speed."""
+    """Free places at several servers. `pop` returns a place at the server with the lowest load relative to its speed.
+    """
 
     def __init__(self, most: Sequence[int], speeds: Sequence[float]) -> None:
-        """most: requests that each server may hold at once. speeds: one per server, all in the same unit."""
+        """most: number of requests that each server may hold at once. speeds: one per server, all in the same unit."""
         self._free: list[list[P]] = [[] for _ in most]
         self._most = list(most)
         fastest = max(speeds)
@@ -55,7 +59,7 @@ class Balance(Generic[P]):
         self._free[place.number].append(place)
 
     def pop(self) -> P:
-        """Removes and returns a place. Raises IndexError if there is none."""
+        """Removes and returns a place. Raises IndexError if no place is free."""
         free, most, steps, given = self._free, self._most, self._steps, self._given
         while True:
             best, least = -1, (0, 0.0)
@@ -69,12 +73,12 @@ class Balance(Generic[P]):
             try:
                 place = free[best].pop()
             except IndexError:
-                continue  # the other thread took the place first
+                continue  # another thread took the place first
             given[best] += self._slowness[best]
             return place
 
     def remove(self, place: P) -> None:
-        """Removes the place. Raises ValueError if it is not free."""
+        """Removes the place. Raises ValueError if the place is not free."""
         self._free[place.number].remove(place)
 
     def clear(self) -> None:
@@ -92,9 +96,9 @@ class Balance(Generic[P]):
 
 
 def balanced(most: int | Sequence[int], servers: int) -> Free[Any]:
-    """Returns an empty set of free places at servers of equal speed.
+    """Returns an empty set of free places for servers of equal speed.
 
-    most: requests that a server may hold at once; one number for all servers, or one per server.
+    most: number of requests that a server may hold at once, as one number for all servers or one per server.
     """
     if servers == 1:
         return []

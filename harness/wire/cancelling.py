@@ -1,4 +1,4 @@
-"""Closes the connections of chosen requests after a time, like clients that no longer wait for an answer."""
+"""Closes the connections of chosen requests after a delay, like clients that give up waiting."""
 
 import heapq
 from collections import deque
@@ -13,11 +13,11 @@ from harness.wire.flight import Flight
 from harness.wire.flights import Flights
 
 CANCELLED = "cancelled"
-"""Kind of the flights that were ended by the client."""
+"""Kind of the flights that the client ended."""
 
 
 class CancellingFlights(Flights):
-    """Flights, some of which the client ends. `turn` returns such a flight without a reply."""
+    """Flights of which the client cancels some. `turn` returns a cancelled flight without a reply."""
 
     def __init__(
         self,
@@ -31,23 +31,25 @@ class CancellingFlights(Flights):
     ) -> None:
         self._chosen: Sequence[int] = b""
         self._after_ns = 0
-        # From the sending thread to the receiving thread: (due, connection, flight).
+        # passed from the sending thread to the receiving thread: (due time, connection, flight)
         self._launched: deque[tuple[int, Connection, Flight]] = deque()
         self._due: list[
             tuple[int, int, Connection, Flight]
-        ] = []  # a heap, in which the number of the launch breaks ties
+        ] = []  # a heap, in which the launch number breaks ties
         self._tie = 0
         super().__init__(servers, connections, encode, timeout_s, resend=resend, reader=reader)
 
     def choose(self, chosen: Sequence[int], after_ns: int) -> None:
-        """Sets which flights to cancel after a time. chosen: 1 or 0 per first sample, in issue order; empty to cancel none."""
+        """Sets which flights are cancelled after a delay. chosen: 1 or 0 per first sample, in issue order; empty to
+        cancel none.
+        """
         self._chosen, self._after_ns = chosen, after_ns
 
     def _launch(self, connection: Connection, flight: Flight) -> None:
         super()._launch(connection, flight)
         if self._chosen and self._chosen[flight.first]:
             self._launched.append((flight.taken_ns + self._after_ns, connection, flight))
-            eventfd_write(self._wake, 1)  # the receiving thread may be waiting beyond this deadline
+            eventfd_write(self._wake, 1)  # wakes the receiving thread, which may be waiting beyond this deadline
 
     def turn(self, timeout_s: float) -> list[Flight]:
         self._take_launched()

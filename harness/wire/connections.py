@@ -1,7 +1,7 @@
-"""Opens connections to servers, and sends and receives on them without blocking.
+"""Opens connections to servers, and sends and receives without blocking.
 
-A receive also returns the kernel's time stamp of the last byte (SO_TIMESTAMPNS, on the wall clock, like the
-journal's stamps), so that the client's delay does not count as the server's time.
+A receive also returns the kernel's time stamp of the last byte, so that the client's delay does not count as the
+server's time. The stamp (SO_TIMESTAMPNS) is on the wall clock, like the journal's stamps.
 """
 
 import errno
@@ -25,32 +25,36 @@ from harness.remote import Buffer
 from harness.wire.http1 import ReplyParser
 
 RECEIVE_BYTES = 65_536
-_STAMP = 35  # Linux's SO_TIMESTAMPNS and its message type; the socket module does not define it
+_STAMP = 35  # Linux's SO_TIMESTAMPNS and its message type, which the socket module does not define
 _TIMESPEC = Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 _FREE_DESCRIPTORS = 256
-"""Number of descriptors that a run needs in addition to its connections."""
+"""Number of file descriptors that a run needs in addition to its connections."""
 
 _PORT_WAIT_S = 3.0
-"""Time limit for getting a local port; the kernel keeps the port of a closed connection for 1 s."""
+"""After this time without a local port, opening a connection fails; the kernel keeps the port of a closed connection
+for 1 s.
+"""
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server, and the headers and TLS settings for it."""
+    """A server, with the headers and TLS settings that its requests use."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = ()
-    """The user's --header, sent with each request."""
+    """The headers of the user's --header, which are sent with each request."""
     tls: ssl.SSLContext | None = None
-    """Made by `tls_context`; None for plain HTTP."""
+    """The result of `tls_context`, or None for plain HTTP."""
 
 
 def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
-    """Returns a context that verifies the server's certificate and name, unless `insecure`. grpc: uses HTTP/2."""
+    """Returns a context that verifies the server's certificate and name, unless `insecure` is set. grpc: whether to use
+    HTTP/2.
+    """
     context = ssl.create_default_context()
     if grpc:
         context.set_alpn_protocols(["h2"])
@@ -61,10 +65,10 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 
 
 class Connection:
-    """One connection. One thread at a time sends, and one thread at a time, perhaps a different one, receives.
+    """One connection. Only one thread at a time may send, and only one may receive; these may be two different threads.
 
-    number: the server's number, for the caller. opened_ns, used_ns: wall-clock times of its opening and of the last
-    reply. connect_s: time until the server accepted it, without the TLS handshake.
+    number: the server's number, for the caller. opened_ns, used_ns: wall-clock times at which the connection was opened
+    and received its last reply. connect_s: time until the server accepted the connection, without the TLS handshake.
     """
 
     __slots__ = (
@@ -99,7 +103,7 @@ class Connection:
         self.is_dropped = False
 
     def send(self, data: bytes) -> bool:
-        """Sends as much as the kernel accepts; returns whether that was everything. Raises OSError."""
+        """Sends as much as the kernel accepts, and returns whether everything was sent. Raises OSError."""
         if self._tls is not None:
             data = self._tls.encrypted((data,))
         try:
@@ -112,7 +116,7 @@ class Connection:
         return False
 
     def post(self, parts: Sequence[Buffer]) -> None:
-        """Keeps the parts for `flush`, which sends them without a copy."""
+        """Stores the parts for `flush`, which sends them without copying."""
         if self._tls is not None:
             parts = [self._tls.encrypted(parts)]
         self._keep(parts, 0)
@@ -127,7 +131,7 @@ class Connection:
                 sent = 0
 
     def flush(self) -> bool:
-        """Continues sending; returns whether everything is sent. Raises OSError."""
+        """Continues sending, and returns whether everything is sent. Raises OSError."""
         while self._out:
             try:
                 sent = self._socket.sendmsg(self._out[:64])
@@ -139,13 +143,14 @@ class Connection:
 
     @property
     def unsent(self) -> bool:
-        """Whether a part of the last request waits for `flush`."""
+        """Whether part of the last request still waits for `flush`."""
         return bool(self._out)
 
     def receive(self) -> tuple[bytes, int]:
-        """Returns the bytes that have arrived, b'' at the end, and the kernel's stamp in ns, 0 without a stamp.
+        """Returns the bytes that have arrived, or b'' at the end of the connection, and the kernel's stamp in ns, or 0
+        without a stamp.
 
-        Raises BlockingIOError if nothing, or no complete TLS record, has arrived, and other OSErrors.
+        Raises BlockingIOError if nothing, or no complete TLS record, has arrived; other OSErrors are possible.
         """
         data, ancillary, _, _ = self._recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
         stamp_ns = 0
@@ -161,23 +166,24 @@ class Connection:
         return data, stamp_ns
 
     def certificate(self) -> bytes:
-        """Returns the server's certificate (DER). Only with TLS."""
+        """Returns the server's certificate (DER); only with TLS."""
         assert self._tls is not None
         return self._tls.certificate()
 
     def certificate_name(self) -> str:
-        """Returns a name or address in the server's certificate. Only with TLS that verifies certificates."""
+        """Returns a name or address in the server's certificate; only with TLS that verifies certificates.
+        """
         assert self._tls is not None
         return self._tls.certificate_name()
 
     def peer(self) -> str:
-        """Returns the server's IP address; '' for a Unix socket."""
+        """Returns the server's IP address, or '' for a Unix socket."""
         name = self._socket.getpeername()
         return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def is_local(self) -> bool:
-        """Whether both ends are on this machine."""
+        """Whether both ends of the connection are on this machine."""
         own, peer = self._socket.getsockname(), self._socket.getpeername()
         return not isinstance(peer, tuple) or own[0] == peer[0]
 
@@ -187,12 +193,12 @@ class Connection:
 
 
 def size_bytes(part: Buffer) -> int:
-    """Returns the number of bytes of a part of a body."""
+    """Returns the size of a part of a body in bytes."""
     return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 class _Tls:
-    """TLS over bytes in memory, so the socket's own receive still returns the kernel's stamps."""
+    """TLS on bytes in memory, so that the socket's own receive still returns the kernel's stamps."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "ended")
 
@@ -223,7 +229,7 @@ class _Tls:
     def certificate_name(self) -> str:
         told: Mapping[str, Any] = self._object.getpeercert() or {}
         names = [name for kind, name in told.get("subjectAltName", ()) if kind != "email"]
-        # Old certificates have no alternative names; the subject's common name is the server's name.
+        # Old certificates lack alternative names, so the subject's common name is used as the server's name.
         subject = [pair for pairs in told.get("subject", ()) for pair in pairs]
         names += [value for kind, value in subject if kind == "commonName"]
         return str(names[0]).replace("*", "any") if names else ""
@@ -250,11 +256,13 @@ class _Tls:
 
 
 _Where = tuple[socket.AddressFamily, tuple[Any, ...] | str]
-"""Family and socket address."""
+"""Address family and socket address."""
 
 
 def _resolve(address: Address) -> list[_Where]:
-    """Returns the server's possible addresses, best first. Raises a ConfigError if its name cannot be resolved."""
+    """Returns the server's possible addresses, preferred first. Raises ConfigError if the server's name cannot be
+    resolved.
+    """
     if address.unix:
         return [(socket.AF_UNIX, address.host)]
     try:
@@ -267,21 +275,22 @@ def _resolve(address: Address) -> list[_Where]:
 
 
 def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
-    """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError.
+    """Opens a connection. Raises OSError (which includes SSLError) and ConfigError.
 
-    A name may have several addresses, e.g. `localhost` in IPv6 and IPv4: the first address that accepts the connection
-    is used. If all ports of this machine are in use, it waits up to 3 s for a port.
+    If a name has several addresses, such as `localhost` in IPv6 and IPv4, uses the first address that accepts the
+    connection. `localhost` in IPv6 and IPv4: the first address that accepts the connection is used. If all local ports
+    are in use, waits up to 3 s for a port.
     """
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        # Each error, and whether it may only mean that this machine lacks IPv6.
+        # Each error, and whether it may mean only that this machine lacks IPv6.
         errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:
                 return _connect(server, (family, where), timeout_s, number)
             except ssl.SSLError:
-                raise  # the server answered, so its other addresses would not help
+                raise  # raise at once, because the server responded, so its other addresses would not help
             except OSError as e:
                 errors.append((family == socket.AF_INET6 and e.errno == errno.EADDRNOTAVAIL, e))
         told = [e for no_ipv6, e in errors if not no_ipv6] or [e for _, e in errors]
@@ -317,11 +326,11 @@ def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Conne
 
 
 class LateReply(TimeoutError):
-    """The server received the request but did not reply in time."""
+    """Raised if the server received the request but did not reply in time."""
 
 
 def unreachable(address: Address, error: OSError) -> NoReturn:
-    """Raises a ConfigError with the reason why the server cannot be reached, and what to do."""
+    """Raises ConfigError with the reason why the server cannot be reached, and with advice."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message}"
         todo = "use the name in its certificate, or add --insecure"
@@ -347,7 +356,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
 
 
 def check_limits(connections: int, servers: int) -> None:
-    """Raises a ConfigError if this machine cannot open the connections to each server and to a null server."""
+    """Raises ConfigError if this machine cannot open the connections to all servers and to a null server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = (
         connections * (servers + 1) + len(list(Path("/proc/self/fd").iterdir())) + _FREE_DESCRIPTORS

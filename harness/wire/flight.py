@@ -6,7 +6,9 @@ from harness.remote import Reply, StreamReader
 
 
 class Flight:
-    """One request from submission to reply. Stamps are of the wall clock in ns; 0: not reached."""
+    """One request, from its submission to its reply. Stamps are wall-clock times in ns, or 0 for a stage that was not
+    reached.
+    """
 
     __slots__ = (
         "answer_ns",
@@ -38,19 +40,21 @@ class Flight:
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self.kind = ""
-        """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
+        """Kind of the error: reset, timeout, server-gone, bad-reply or encode."""
         self.resent = False
         self.server = -1
-        """Number of the server that received the request; -1: none."""
+        """Number of the server that received the request, or -1 if none did."""
         self.reader: StreamReader | None = None
-        """Reader of the reply, if replies are streams and this reply has begun."""
+        """Reader of the reply, if replies are streams and this reply has started to arrive."""
         self.chunks: list[tuple[int, int]] = []
-        """(stamp, tokens that the reader has counted so far) of each arrival with tokens."""
+        """(stamp, number of tokens that the reader has counted so far) for each arrival that contains tokens."""
         self.answer_ns = 0
-        """Stamp of the last arrival in which the answer after the reasoning began; 0: not yet."""
+        """Stamp of the last arrival in which the answer after the reasoning began, or 0 if it has not begun."""
         self.answer_starts = 0
-        """How many times the answer after the reasoning has begun."""
+        """Number of times that the answer after the reasoning has begun."""
         self.first_token: int | None = None
-        """Id of the answer's first token, once the token has arrived; None if the server does not report it."""
+        """Id of the answer's first token after this token has arrived, or None if the server does not report ids."""
         self.tokens = self.late_tokens = 0
-        """Tokens of the answer and late tokens, once the answer is read; 0 if the server does not report them."""
+        """Numbers of tokens and of late tokens in the answer after it has been read; 0 if the server does not report
+        them.
+        """

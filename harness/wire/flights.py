@@ -1,9 +1,9 @@
-"""Sends many requests at once over keep-alive connections, and takes the time stamps of each request.
+"""Sends many requests at once over keep-alive connections, and records the time stamps of each request.
 
-The issuing thread calls `submit`, which sends at once if a connection is free. The same or a different thread
-calls `turn`, which receives and returns finished flights. The two share deques, whose operations are atomic
-under the GIL, instead of a lock. Each thread first adds its own item (a flight or a free connection) and then
-looks for the other's item, so at least one of them sees both.
+The issuing thread calls `submit`, which sends the request at once if a connection is free. The same thread or another
+thread calls `turn`, which receives replies and returns finished flights. Instead of a lock, the two threads share
+deques, whose operations are atomic under the GIL. Each thread first adds its item (a flight or a free connection) and
+then looks for the other thread's item, so at least one thread sees both items.
 """
 
 import select
@@ -27,42 +27,47 @@ from harness.wire.opener import CONNECT_TIMEOUT_S, Opener
 from harness.wire.requests import SHORT_BYTES, Requests
 
 PACED_CONNECTS = 128
-"""Connections opened before a pause: a server's queue of new connections has at least 128 places."""
+"""After opening this many connections, the client pauses, because a server's queue of new connections may hold only
+128.
+"""
 PACE_S = 0.05
 
 _OK = 200
 _TICK_S = 0.1
 
 _AT_ONCE_NS = 100_000_000
-"""A server that closes a connection sooner than this after a reply does so because of the reply, not because the
-connection was idle.
+"""If a server closes a connection sooner than this after a reply, the reply is taken as the cause, not idleness.
 """
 
 SILENT_TIMEOUTS = 3
 """The client gives up on the servers if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least
-SILENT_TIMEOUTS requests time out.
+SILENT_TIMEOUTS requests have timed out.
 """
 
 _CLOSED = "the server closed the connection"
 
 
 def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
-    """Yields the server of each connection to open: one connection per server, then a second one per server, etc."""
+    """Yields the server for each connection to open: first one connection per server, then a second one per server, and
+    so on.
+    """
     counts = [connections] * servers if isinstance(connections, int) else connections
     for turn in range(max(counts)):
         yield from (number for number, count in enumerate(counts) if turn < count)
 
 
 def _is_answer(flight: Flight, reply: Reply | None) -> bool:
-    """Returns whether tokens or a whole answer came. A refusal may come early, e.g. of a body that is too large."""
+    """Returns whether tokens or a complete answer arrived. A refusal does not count, because it may arrive early, for
+    example if the body is too large.
+    """
     return bool(flight.chunks) or (reply is not None and reply.status == _OK)
 
 
 class Flights:
-    """Requests in flight to one server or several replicas. One thread calls `submit`, one calls `turn`.
+    """Requests in flight to one server or to several replicas. One thread calls `submit`, and one thread calls `turn`.
 
-    encode: makes the request for dataset indices; called on either thread. Making a Flights
-    raises a ConfigError if one of the servers cannot be reached.
+    encode: creates the request for dataset indices; either thread may call it. The constructor raises ConfigError if a
+    server cannot be reached.
     """
 
     def __init__(
@@ -76,10 +81,10 @@ class Flights:
         reader: Callable[[], StreamReader] | None = None,
         free: Free[Connection] | None = None,
     ) -> None:
-        """connections: to each server; one number for all servers, or one per server.
+        """connections: number of connections to each server, as one number for all servers or one per server.
 
-        reader: makes a reader for each reply, if replies are streams. free: chooses among free connections; by default
-        the most recently used connection to the server with the fewest requests in flight.
+        reader: creates a reader for each reply, if replies are streams. free: chooses among free connections; by
+        default, the most recently used connection to the server with the fewest requests in flight.
         """
         self._servers = servers
         self._requests = Requests(servers, encode)
@@ -89,10 +94,10 @@ class Flights:
         self._reader = reader
         self._waiting: deque[Flight] = deque()
         self._free: Free[Connection] = balanced(connections, len(servers)) if free is None else free
-        self._open: dict[int, Connection] = {}  # descriptor -> every open connection
-        self._failed: deque[Flight] = deque()  # failed before sending; the next turn returns them
+        self._open: dict[int, Connection] = {}  # maps a file descriptor to its connection, for every open connection
+        self._failed: deque[Flight] = deque()  # flights that failed before they were sent; the next turn returns them
         self._again: deque[Flight] = deque()
-        self._new: deque[Connection] = deque()  # new connections, on which flights are sent again
+        self._new: deque[Connection] = deque()  # new connections, reserved for flights that are sent again
         self._broken: deque[tuple[Connection, Flight, OSError]] = deque()
         self._epoll = select.epoll()
         self._wake = eventfd(0, EFD_NONBLOCK)
@@ -102,25 +107,27 @@ class Flights:
         self._next_look_s = self._looked_s + _TICK_S
         self._idle = IdlePace()
         self.waited = 0
-        """Flights for which no connection was free."""
+        """Number of flights for which no connection was free."""
         self.waited_s = 0.0
-        """Time that the last turn waited for events."""
+        """Time that the last turn spent waiting for events."""
         self.resent = self.reopened = 0
         self.gone: Exception | None = None
-        """Why the servers were given up; None while they are in use."""
+        """The reason why the client gave up on the servers, or None while they are in use."""
         self.refused: dict[int, Exception] = {}
-        """Servers that at some time refused every connection for GIVE_UP_S, and the error."""
+        """Servers that refused every connection for GIVE_UP_S at some time, with the error."""
         self.outage_s = 0.0
-        """Longest time in which a server accepted no connection, if it accepted one afterwards."""
+        """Longest period in which a server accepted no connection before it accepted one again."""
         self.closes_after = [0] * len(servers)
-        """Replies after which each server closes a connection without notice; 0: unknown."""
-        # Per server: replies on the last connection that the server closed, and when.
+        """Number of replies after which each server closes a connection without notice, or 0 if unknown."""
+        # For each server: number of replies on the last connection that the server closed, and the time of closing.
         self._last_ends = [(0, 0)] * len(servers)
         self.begun: list[Flight] | None = None
-        """Flights whose first token has arrived since the caller last removed them; None: first tokens are not collected."""
+        """Flights whose first token has arrived since the caller last cleared the list; None if first tokens are not
+        collected.
+        """
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._replied_ns = 0  # time of the last reply
-        self._silent_ns: list[int] = []  # start of each request that timed out since
+        self._silent_ns: list[int] = []  # start of each request that has timed out since the last reply
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
@@ -144,14 +151,14 @@ class Flights:
             unreachable(server.address, e)
         self._opened(connection)
 
-    # The issuing thread.
+    # Methods of the issuing thread.
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Prepares one request for each of these samples. No other call may run at the same time."""
+        """Prepares one request for each of these samples. No other method may run at the same time."""
         self._requests.prepare(indices)
 
     def submit(self, flight: Flight) -> None:
-        """Sends the flight's request, at once or when a connection is free."""
+        """Sends the flight's request, either at once or when a connection becomes free."""
         self._waiting.append(flight)
         if self._free:
             self._dispatch()
@@ -160,7 +167,7 @@ class Flights:
             if self.gone is not None:
                 eventfd_write(self._wake, 1)
 
-    # Both threads.
+    # Methods of both threads.
 
     def _dispatch(self) -> None:
         waiting, free = self._waiting, self._free
@@ -172,7 +179,7 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Looks again: the issuing thread may have added a flight after the first look.
+                # Looks again, because the issuing thread may have added a flight after the first look.
                 free.append(connection)
                 continue
             self._launch(connection, flight)
@@ -205,7 +212,7 @@ class Flights:
                 self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
         except OSError as e:
             self._report(connection, flight, e)
-        # The other thread may have dropped the connection before it could see the flight.
+        # The other thread may have dropped the connection before it could see the flight on it.
         if connection.is_dropped:
             self._report(connection, flight, ConnectionResetError(_CLOSED))
 
@@ -218,10 +225,11 @@ class Flights:
         self._failed.append(flight)
         eventfd_write(self._wake, 1)
 
-    # The receiving thread.
+    # Methods of the receiving thread.
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Receives replies, waiting at most timeout_s, and sends waiting requests on connections that became free."""
+        """Receives replies, waiting at most timeout_s, and sends waiting requests on connections that have become free.
+        """
         done: list[Flight] = []
         before_s = monotonic()
         events = self._epoll.poll(min(self._tick_s, timeout_s))
@@ -242,7 +250,7 @@ class Flights:
             done.append(self._failed.popleft())
         while self._broken:
             connection, flight, error = self._broken.popleft()
-            if connection.flight is flight:  # otherwise the break was already handled
+            if connection.flight is flight:  # otherwise the lost connection was already handled
                 self._broke(connection, error, done)
         if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)
@@ -271,7 +279,7 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        # A request may have been sent and answered after `flight` was read above.
+        # The issuing thread may have sent a request, and the server may have replied, after `flight` was read above.
         flight = flight or connection.flight
         if not data:
             self._ended(connection, done)
@@ -337,7 +345,7 @@ class Flights:
             flight.sent_ns = stamp_ns or read_ns
 
     def _ended(self, connection: Connection, done: list[Flight]) -> None:
-        """Handles a connection that the server closed: the end of a reply without a length, or a loss."""
+        """Handles a connection that the server closed: either the end of a reply without a length, or a loss."""
         try:
             reply = connection.parser.close()
         except BadReply as e:
@@ -354,22 +362,22 @@ class Flights:
         self._discard(connection)
 
     def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
-        # Dropped first, because the sending thread checks `is_dropped` after it has set its flight.
+        # Dropped first, because the sending thread checks `is_dropped` after it has set the connection's flight.
         dropped = self._drop(connection)
         if dropped and isinstance(error, OSError) and not connection.parser.began:
             self._learn(connection)
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        # Last, so that a flight that is sent again already waits for the new connection.
+        # Requested last, so that a flight that must be sent again is already waiting for the new connection.
         if dropped:
             self._replace(connection)
 
     def _learn(self, connection: Connection) -> None:
         """Learns after how many replies the server closes a connection without notice.
 
-        If a server closes a connection right after a reply, and later closes a newer connection after the same number
-        of replies, it is assumed to do so always, and no connection is used for more replies.
+        The client assumes that a server always does so if the server closes a connection right after a reply, and later
+        closes a newer connection after the same number of replies. It then uses no connection for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
@@ -379,7 +387,7 @@ class Flights:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
             other.number == number and other.replies > replies
-            for other in list(self._open.values())  # a copy: the openers add connections
+            for other in list(self._open.values())  # a copy, because the opening threads add connections
         ):
             self.closes_after[number] = replies
 
@@ -391,18 +399,19 @@ class Flights:
         dropped: bool,
         done: list[Flight],
     ) -> None:
-        """Sends the flight again if its connection closed while idle, else fails it. dropped: whether it was open."""
-        # A server may close an idle connection just when a request is sent on it. The request is then sent once more.
+        """Sends the flight again if its connection was closed while idle, otherwise fails it. dropped: whether the
+        connection was open.
+        """
+        # A server may close an idle connection just when a request is sent on it, so the request is sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
             if dropped:
-                # Sent again on a new connection, because the server may have closed the other open
-                # ones, too.
+                # Sent again on a new connection, because the server may have closed the other open connections too.
                 self._again.append(flight)
             else:
-                # A new connection was requested before, and may carry another flight by now.
+                # A new connection was requested earlier, but by now it may carry another flight.
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"
@@ -411,12 +420,12 @@ class Flights:
         done.append(flight)
 
     def _discard(self, connection: Connection) -> None:
-        """Closes a connection, and requests a new connection."""
+        """Closes a connection, and requests a new one."""
         if self._drop(connection):
             self._replace(connection)
 
     def _drop(self, connection: Connection) -> bool:
-        """Closes a connection; returns whether it was open."""
+        """Closes a connection, and returns whether it was open."""
         with suppress(ValueError):
             self._free.remove(connection)
         if self._open.get(connection.fd) is not connection:
@@ -433,7 +442,7 @@ class Flights:
             self._openers[connection.number].open()
 
     def _look(self, done: list[Flight]) -> None:
-        """Handles timeouts, idle connections and servers that are gone; called from time to time."""
+        """Handles timeouts, idle connections and servers that are gone; called periodically."""
         now_ns = wall_ns()
         late_ns = now_ns - self._timeout_ns
         for connection in list(self._open.values()):
@@ -457,7 +466,9 @@ class Flights:
                 self._give_up(waiting, self.gone, now_ns, done)
 
     def _give_up_silent(self, now_ns: int) -> None:
-        """Gives up on the servers if several requests in a row timed out, and nothing arrived for SILENT_TIMEOUTS timeouts."""
+        """Gives up on the servers if several requests in a row timed out and nothing arrived for SILENT_TIMEOUTS times
+        the timeout.
+        """
         self._silent_ns = [begin_ns for begin_ns in self._silent_ns if begin_ns > self._replied_ns]
         count = len(self._silent_ns)
         if count < SILENT_TIMEOUTS:
@@ -492,7 +503,7 @@ class Flights:
             flight.kind, flight.error, flight.read_ns = "server-gone", error, now_ns
             done.append(flight)
 
-    # The opening threads.
+    # Methods of the opening threads.
 
     def _opened(self, connection: Connection) -> None:
         if self._reader is not None:
@@ -501,7 +512,7 @@ class Flights:
         self._open[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         (self._new if self._again else self._free).append(connection)
-        eventfd_write(self._wake, 1)  # wakes the receiving thread for waiting flights
+        eventfd_write(self._wake, 1)  # wakes the receiving thread to send waiting flights
 
     def _refused(self, number: int, error: Exception) -> None:
         self._refusing.add(number)
@@ -514,21 +525,22 @@ class Flights:
         self.outage_s = max(self.outage_s, seconds)
 
     def wake(self) -> None:
-        """Ends the wait of a `turn` in another thread."""
+        """Ends the wait of a `turn` that runs in another thread."""
         eventfd_write(self._wake, 1)
 
     def forget(self) -> None:
-        """Sets the counts to 0, before the run."""
+        """Resets the counts to 0 before the run."""
         self.waited = self.resent = self.reopened = 0
         self.outage_s = 0.0
         self.refused.clear()
 
     def peers(self) -> list[tuple[str, bool]]:
-        """Returns each server's address, and whether it is on this machine, from its first connection."""
+        """Returns each server's address, and whether the server is on this machine, according to its first connection.
+        """
         return self._peers
 
     def close(self) -> None:
-        """Closes every connection. No thread may be in `submit` or `turn`."""
+        """Closes all connections. No thread may be in `submit` or `turn`."""
         for opener in self._openers:
             opener.stop()
         for opener in self._openers:

@@ -1,4 +1,4 @@
-"""Writes the heads of HTTP/1.1 requests and parses replies, without sockets (RFC 9112)."""
+"""Writes the heads of HTTP/1.1 requests and parses replies without using sockets (RFC 9112)."""
 
 import re
 from collections.abc import Sequence
@@ -6,49 +6,50 @@ from collections.abc import Sequence
 from harness.remote import Headers, Reply, Request
 
 MOST_HEAD_BYTES = 65_536
-"""Longest accepted head of a reply; nginx and Apache have the same limit."""
+"""A reply with a longer head is refused; nginx and Apache have the same limit."""
 
 MOST_BODY_BYTES = 2**31
-"""Longest accepted reply. A longer reply is refused before it takes memory."""
+"""A longer reply is refused before it takes up memory."""
 
 _END = b"\r\n\r\n"
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _FOLD = re.compile(rb"\r\n[ \t]+")
-"""A line end within the value of a header, as old servers write it."""
+"""A line break inside a header value, as old servers send it."""
 _TIMING = b"\r\nServer-Timing:"
-"""Last header of `serve`; its heads differ only in this line."""
+"""Last header in replies of `serve`, whose heads differ only in this line."""
 _MOST_HEADS = 4096
 _OK = 200
 
 _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
-"""Matches the end of a prefix: an API's version, with or without one of its endpoints. Other clients accept such
-prefixes.
+"""Matches the end of a URL prefix: an API version, with or without one of the API's endpoints. Other clients accept
+such prefixes.
 """
 
 
 _BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
-"""Pages of servers that do not belong to a version of the API."""
+"""Pages of servers that lie outside the versioned API."""
 
 
 class BadReply(ValueError):
-    """A server's bytes are not an HTTP reply."""
+    """Raised if a server's bytes are not an HTTP reply."""
 
 
 class EncodedReply(BadReply):
-    """The body is compressed."""
+    """Raised if the body of a reply is compressed."""
 
 
 class Heads:
-    """The heads of requests to one server, each made once."""
+    """The heads of requests to one server; each head is created once."""
 
     __slots__ = ("_known", "_more", "_prefix")
 
     def __init__(
         self, host: str, prefix: str = "", headers: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """host: value of the header Host. prefix: comes before each request's path. headers: added to each request.
+        """host: value of the header Host. prefix: text before each request's path. headers: headers that are added to
+        each request.
 
-        Raises ValueError if a header has a line break or another control character.
+        Raises ValueError if a header contains a line break or another control character.
         """
         self._prefix = prefix
         own = {name.lower() for name, _ in headers}
@@ -58,11 +59,11 @@ class Heads:
         _check(self._more)
 
     def head(self, request: Request, length: int) -> bytes:
-        """Returns the head of a request. length: bytes of the body."""
+        """Returns the head of a request. length: size of the body in bytes."""
         key = request.method, request.path, request.headers, length
         head = self._known.get(key)
         if head is None:
-            if len(self._known) >= _MOST_HEADS:  # bodies may have thousands of lengths
+            if len(self._known) >= _MOST_HEADS:  # bodies may have thousands of different lengths
                 self._known.clear()
             head = self._known[key] = self._made(request, length)
         return head
@@ -77,9 +78,9 @@ class Heads:
 
 
 def joined(prefix: str, path: str) -> str:
-    """Joins the prefix of --url and the path of a request.
+    """Joins the prefix in --url and the path of a request.
 
-    If both contain the version of the API, the result has it once. Pages that are not part of the API get no version.
+    If both contain the API version, the result contains it once. Pages outside the API get no version.
     """
     for match in _VERSIONED.finditer(prefix):
         is_named = path in _BESIDE or f"{path}/".startswith(f"{match[1]}/")
@@ -89,7 +90,7 @@ def joined(prefix: str, path: str) -> str:
 
 
 def is_sendable(text: str) -> bool:
-    """Returns whether HTTP allows the text in a header."""
+    """Returns whether HTTP allows the text in a header value."""
     return not any((ord(c) < 32 and c != "\t") or ord(c) == 127 or ord(c) > 255 for c in text)
 
 
@@ -100,7 +101,7 @@ def _check(headers: Sequence[tuple[str, str]]) -> None:
 
 
 class Framing:
-    """The facts in a reply's head about its body and its connection."""
+    """What the head of a reply states about the body and the connection."""
 
     __slots__ = ("chunked", "closes", "length", "status")
 
@@ -128,7 +129,9 @@ class Framing:
         self.length = length
 
     def _header(self, name: bytes, value: bytes, length: int | None) -> int | None:
-        """Evaluates a header. length: the body's length, if it is known so far. Returns the length."""
+        """Evaluates one header, and returns the body's length. length: the body's length, if an earlier header stated
+        it.
+        """
         if name == b"content-length":
             if not value.isdigit() or (length is not None and length != int(value)):
                 raise BadReply(f"the length of the body is {value[:40]!r}")
@@ -150,9 +153,9 @@ class Framing:
 
 
 def _first_head(data: bytes) -> tuple[bytes, int]:
-    """Returns the first head and its length in `data`; (b"", 0) if `data` ends before the head does.
+    """Returns the first head and its length in `data`, or (b"", 0) if the head is incomplete.
 
-    The lines of the returned head end with CRLF, although some servers end some or all of them with LF.
+    All lines of the returned head end with CRLF, although some servers end lines with LF.
     """
     blank = _BLANK_LINE.search(data)
     if blank is None:
@@ -165,23 +168,26 @@ def _first_head(data: bytes) -> tuple[bytes, int]:
 
 
 _new = tuple.__new__
-"""Makes a Reply in half of the time that Reply.__new__ takes."""
+"""Creates a Reply in half the time that Reply.__new__ takes."""
 
 _plain: dict[bytes, Framing] = {}
-"""Framings of heads whose bodies have a length, by `_stem`; a server sends the same heads again and again."""
+"""Maps heads, shortened by `_stem`, to their Framing if they state a length; cached because a server repeats its heads.
+"""
 
 
 def _stem(head: bytes) -> bytes:
-    """Returns the head without a last line of server times, which differ each time and do not describe the body."""
+    """Returns the head without a last line of server times, because these times always differ and do not describe the
+    body.
+    """
     last = head.rfind(b"\r\n", 0, -len(_END))
     return head[:last] if head.startswith(_TIMING, last) else head
 
 
 class ReplyParser:
-    """Parses the replies of one connection, one at a time.
+    """Parses the replies on one connection, one at a time.
 
-    Call `feed` with the arriving bytes until it returns a reply; then the next request may be sent. Call `close` at
-    the end of the connection. Both raise BadReply, after which the connection cannot be used.
+    Call `feed` with the arriving bytes until it returns a reply; the next request may then be sent. Call `close` when
+    the connection ends. Both methods raise BadReply, after which the connection cannot be used.
     """
 
     __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes", "pieces")
@@ -192,16 +198,17 @@ class ReplyParser:
         self.closes = False
         """Whether the server closes the connection after the last reply."""
         self.pieces: list[bytes] | None = None
-        """List to which the body bytes of replies with status 200 are added as they arrive; None: not collected."""
+        """List that collects the body bytes of replies with status 200 as they arrive, or None to not collect them."""
         self._head = b""
         self._framing: Framing | None = None
         self._body: list[bytes] = []
-        self._left = 0  # bytes of the body
+        self._left = 0  # number of missing bytes of the body
         self._chunks: _Chunks | None = None
 
     def feed(self, data: bytes) -> Reply | None:
-        """Returns the reply once it is complete, else None."""
-        # The fast path: the reply is in one piece, as nearly always, its head is known, and pieces are not collected.
+        """Returns the reply when it is complete, otherwise None."""
+        # The fast path, for a reply that arrives in one piece (which is usual) and has a known head, while pieces are
+        # not collected.
         if not self.began and self.pieces is None:
             end = data.find(_END) + 4
             head = data[:end]
@@ -227,14 +234,14 @@ class ReplyParser:
                 break
             if framing.status == 101:
                 raise BadReply("the server switched protocols")
-            data = data[end:]  # 100 Continue and 103 Early Hints come before the reply
+            data = data[end:]  # 100 Continue and 103 Early Hints precede the actual reply
         self._head, self._framing = head, framing
         self.closes = framing.closes
         length = framing.length
         if framing.chunked:
             self._chunks = _Chunks()
         elif length is not None:
-            if len(_plain) >= _MOST_HEADS:  # heads may differ each time, e.g. in a date
+            if len(_plain) >= _MOST_HEADS:  # heads may always differ, for example in a date
                 _plain.clear()
             _plain[_stem(head)] = framing
             if len(data) == end + length and self.pieces is None:
@@ -268,7 +275,7 @@ class ReplyParser:
         return reply
 
     def close(self) -> Reply | None:
-        """Returns the reply that the end of the connection completes. Raises BadReply if a reply is cut off."""
+        """Returns the reply that the end of the connection completes. Raises BadReply if a reply is incomplete."""
         framing = self._framing
         if framing is not None and framing.length is None and self._chunks is None:
             return self._whole()
@@ -278,19 +285,19 @@ class ReplyParser:
 
 
 class _Chunks:
-    """Decodes a chunked body. Extensions and trailers are skipped."""
+    """Decodes a chunked body, and skips extensions and trailers."""
 
     __slots__ = ("_left", "_state", "_text", "_total", "ended")
 
     def __init__(self) -> None:
         self.ended = False
-        self._text = b""  # an incomplete line
-        self._left = 0  # bytes of the chunk that are missing
+        self._text = b""  # the beginning of an incomplete line
+        self._left = 0  # number of missing bytes of the chunk
         self._total = 0
         self._state = "size"
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the decoded content of the arrived bytes."""
+        """Returns the decoded content of the bytes that have arrived."""
         found: list[bytes] = []
         data = self._text + data
         self._text = b""

@@ -1,29 +1,33 @@
-"""Spreads the replacement of idle connections over time, so that a burst of connects does not delay a query. Pure."""
+"""Spreads the replacement of idle connections over time, so that a burst of new connections does not delay a query. Has
+no side effects.
+"""
 
 from collections.abc import Sequence
 
 IDLE_S = 4.0
-"""A connection that was idle for longer is not used, because servers may close it after 5 s."""
+"""A connection that was idle for longer is not used, because a server may close it after 5 s."""
 
 IDLE_FROM_S = 1.0
 """A connection that was used more recently is not idle, and is never replaced."""
 
 TOGETHER = 4
-"""The maximum number of connections that are replaced at one time, if they become due one after another."""
+"""At most this many connections are replaced at once, if they become due one after another."""
 
 
 class IdlePace:
-    """Decides how many idle connections are replaced now, the oldest first."""
+    """Decides how many idle connections to replace now, the longest idle first."""
 
     def __init__(self) -> None:
         self._owed = 0.0
         self.per_s = 0.0
-        """Connections to replace per second, computed in the last call."""
+        """Rate at which connections are to be replaced, in connections/s, as computed in the last call."""
 
     def due(self, idle_s: Sequence[float], passed_s: float) -> int:
-        """Returns the number to replace now, at the lowest steady rate at which none is idle for more than IDLE_S.
+        """Returns the number of connections to replace now, at the lowest steady rate at which no connection is idle
+        for more than IDLE_S.
 
-        idle_s: seconds since each free connection was used, the oldest first. passed_s: seconds since the last call.
+        idle_s: seconds since each free connection was last used, the longest first. passed_s: seconds since the last
+        call.
         """
         per_s = 0.0
         for before, idle in enumerate(idle_s):

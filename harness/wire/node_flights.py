@@ -1,4 +1,4 @@
-"""Sends requests to nodes, to the least loaded node first. A node that fails is lost for the rest of the run.
+"""Sends each request to the least loaded node. A node that fails counts as lost for the rest of the run.
 
 The requests that a lost node held are not sent to other nodes, because a failed request must not get a second chance.
 """
@@ -17,7 +17,7 @@ from harness.wire.flight import Flight
 from harness.wire.flights import Flights
 
 LOST = "node-lost"
-"""Kind of the error of flights that a lost node held."""
+"""Kind of the error for flights that a lost node held."""
 
 _TICK_S = 0.1
 
@@ -30,7 +30,8 @@ class Loss(NamedTuple):
 
 
 class NodeFlights(Flights):
-    """Flights to nodes. After a reset, a closed connection or a late reply the node is lost."""
+    """Flights to nodes, in which a reset, a closed connection or a late reply means that the node is lost.
+    """
 
     def __init__(
         self,
@@ -40,7 +41,9 @@ class NodeFlights(Flights):
         encode: Callable[[Sequence[int]], Request],
         timeout_s: float,
     ) -> None:
-        """requests: number that each node may hold at once. speeds: samples/s of each node. Others: see Flights."""
+        """requests: number of requests that each node may hold at once. speeds: speed of each node in samples/s. For
+        the other parameters, see Flights.
+        """
         self.losses: list[Loss] = []
         self._lost_nodes: set[int] = set()
         super().__init__(
@@ -56,14 +59,16 @@ class NodeFlights(Flights):
         self._lose(connection.number, one_line(error), done, connection)
 
     def _discard(self, connection: Connection) -> None:
-        """Opens a new connection if a reply closed the old one; node hosts do not send such replies."""
+        """Opens a new connection if a reply closed the old connection; node hosts do not send such replies."""
         if self._drop(connection):
             self._replace(connection)
 
     def _lose(
         self, number: int, how: str, done: list[Flight], broken: Connection | None = None
     ) -> None:
-        """Closes all connections to the node, and fails the requests that it holds. broken: may already be closed."""
+        """Closes all connections to the node, and fails the requests that it holds. broken: the broken connection,
+        which may already be closed.
+        """
         if number not in self._lost_nodes:
             self._lost_nodes.add(number)
             self.losses.append(Loss(number, how))
@@ -74,7 +79,7 @@ class NodeFlights(Flights):
         for connection in own:
             self._drop(
                 connection
-            )  # dropped first: the sending thread checks `is_dropped` after it has set its flight
+            )  # dropped first, because the sending thread checks `is_dropped` after it has set the connection's flight
             flight, connection.flight = connection.flight, None
             if flight is not None:
                 flight.kind, flight.error = LOST, ConnectionError(how)

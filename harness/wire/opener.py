@@ -16,22 +16,25 @@ GIVE_UP_S = 5.0
 """A server that refuses all connections for this long counts as gone."""
 
 UNHEARD_S = 0.9
-"""If a connect takes longer, the server did not answer its first attempt: the kernel tries again after 1 s."""
+"""A connect that takes longer means that the server did not respond to the first attempt, because the kernel tries
+again after 1 s.
+"""
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors of a connect whose cause is that this machine lacks ports, descriptors or memory."""
+"""Errors of a connect that mean that this machine lacks ports, descriptors or memory."""
 
 
 def _is_of_server(error: Exception) -> bool:
-    """Returns whether the server caused the error. A name that cannot be resolved is a ConfigError."""
+    """Returns whether the server caused the error; a name that cannot be resolved is a ConfigError.
+    """
     return isinstance(error, OSError) and error.errno not in _LACKS
 
 
 class Opener(threading.Thread):
-    """Replaces broken connections to one server during the run.
+    """Replaces broken connections to one server during a run.
 
-    Each server has a separate Opener. A server that does not answer blocks a thread for
-    CONNECT_TIMEOUT_S, and its replicas would lose their connections in that time.
+    Each server needs a separate Opener, because a server that does not respond blocks a thread for CONNECT_TIMEOUT_S,
+    in which its replicas would lose their connections.
     """
 
     def __init__(
@@ -42,8 +45,8 @@ class Opener(threading.Thread):
         refused: Callable[[int, Exception], None],
         returned: Callable[[float], None],
     ) -> None:
-        """number: the server's number, for its connections. refused: called while the server is given up. returned:
-        called when it accepts a connection again, with the seconds in which it accepted none.
+        """number: the server's number, for its connections. refused: called while the client gives up on the server.
+        returned: called when the server accepts a connection again, with the seconds in which it accepted none.
         """
         super().__init__(name="opener", daemon=True)
         self._server = server
@@ -54,7 +57,7 @@ class Opener(threading.Thread):
         self._wanted: SimpleQueue[bool] = SimpleQueue()
 
     def open(self) -> None:
-        """Requests one more connection. Only one thread may call it."""
+        """Requests one more connection. Only one thread may call this method."""
         if not self.is_alive():
             self.start()
         self._wanted.put(True)
@@ -67,7 +70,8 @@ class Opener(threading.Thread):
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - retried until the server's time limit
-                # Counted from the beginning of the attempt: a single attempt that times out already takes GIVE_UP_S.
+                # Counted from the start of the attempt, because a single attempt that times out already takes
+                # GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:
@@ -83,7 +87,7 @@ class Opener(threading.Thread):
                 self._opened(connection)
 
     def stop(self) -> None:
-        """Ends the thread after its current attempt; `join` waits for the end."""
+        """Stops the thread after its current attempt; `join` waits until it ends."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait()

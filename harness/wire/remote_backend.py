@@ -27,10 +27,10 @@ _HINT = f"check the model's inputs, or {_LOG}"
 
 
 class Link:
-    """One connection that waits for each reply, and is opened again if the server has closed it."""
+    """One connection that waits for each reply, and reconnects if the server has closed it."""
 
     def __init__(self, server: Server, timeout_s: float, option: str = "--request-timeout") -> None:
-        """option: the option that sets `timeout_s`; '' if none does."""
+        """option: the option that sets `timeout_s`, or '' if none does."""
         self.server = server
         self._set_by = f" ({option})" if option else ""
         self._heads = Heads(server.address.authority, server.address.prefix, server.headers)
@@ -39,7 +39,7 @@ class Link:
         self._poll = select.poll()
         self._peer, self._is_local = "", False
         self.opened = 0
-        """Connections opened so far."""
+        """Number of connections opened so far."""
 
     def exchange(self, request: Request) -> Reply:
         """Sends the request and waits for the reply. Raises OSError or BadReply."""
@@ -49,14 +49,14 @@ class Link:
                 return self._exchange(used, request)
             except (BadReply, OSError) as e:
                 self.close()
-                # A server may close an idle connection just when a request is sent on it, so the
-                # request is sent again unless a reply had begun or timed out.
+                # A server may close an idle connection just when a request is sent on it. The request is therefore sent
+                # again, unless a reply had begun or timed out.
                 if used.parser.began or isinstance(e, LateReply):
                     raise
         return self._exchange(self._opened(), request)
 
     def open_at_start(self) -> None:
-        """Connects before a run. Raises a ConfigError if the server cannot be reached."""
+        """Connects before a run. Raises ConfigError if the server cannot be reached."""
         try:
             self._opened()
         except OSError as e:
@@ -71,7 +71,9 @@ class Link:
         return connection
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not use HTTP."""
+        """Sends a request and waits for the reply before a run. Raises ConfigError if the server cannot be reached or
+        does not use HTTP.
+        """
         try:
             return self.exchange(request)
         except OSError as e:
@@ -117,7 +119,7 @@ class Link:
             raise LateReply(f"no reply within {self._timeout_s:g} s{self._set_by}")
 
     def peer(self) -> str:
-        """Returns the server's IP address; '' for a Unix socket, and before the first request."""
+        """Returns the server's IP address, or '' for a Unix socket and before the first request."""
         return self._peer
 
     def is_local(self) -> bool:
@@ -131,7 +133,7 @@ class Link:
 
 
 def link_to(server: Server, timeout_s: float) -> Link | CallLink:
-    """Returns a connection to a server, over HTTP or gRPC, which is opened when it is needed."""
+    """Returns a connection to a server over HTTP or gRPC, which opens when it is first used."""
     return CallLink(server, timeout_s) if server.address.grpc else Link(server, timeout_s)
 
 
@@ -146,14 +148,14 @@ class RemoteBackend:
         *,
         is_open: bool = False,
     ) -> None:
-        """is_open: another backend has opened the plug-in."""
+        """is_open: whether another backend has already opened the plug-in."""
         self.remote = remote
         self._link = link_to(server, timeout_s)
         self._timeout_s = timeout_s
         self._is_open = is_open
 
     def twin(self) -> Self:
-        """Returns a backend with the same plug-in, which must be open, and a separate connection."""
+        """Returns a backend with a separate connection and the same plug-in, which must be open."""
         return type(self)(self.remote, self._link.server, self._timeout_s, is_open=True)
 
     def __enter__(self) -> Self:
@@ -185,7 +187,7 @@ class RemoteBackend:
             raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}: {hint}") from e
 
     def reply(self, batch: Batch) -> Reply:
-        """Returns the server's reply to a batch. Raises a ConfigError if there is none."""
+        """Returns the server's reply to a batch. Raises ConfigError if no reply arrives."""
         request = self.remote.request(batch)
         try:
             return self._link.exchange(request)
@@ -195,7 +197,7 @@ class RemoteBackend:
             raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}: {_LOG}") from e
 
     def totals(self) -> ServerTotals | None:
-        """Returns the server's statistics; None if it has none, or does not answer now."""
+        """Returns the server's statistics, or None if the server has none or does not respond now."""
         if not isinstance(self.remote, HasTotals):
             return None
         try:
@@ -208,7 +210,7 @@ class RemoteBackend:
         return self._link.server
 
     def peer(self) -> str:
-        """Returns the server's IP address; '' for a Unix socket."""
+        """Returns the server's IP address, or '' for a Unix socket."""
         return self._link.peer()
 
     def describe(self) -> Mapping[str, Any]:
@@ -236,6 +238,8 @@ class SignedRemoteBackend(RemoteBackend):
 def remote_backend(
     remote: Remote, server: Server, timeout_s: float, *, is_open: bool = False
 ) -> RemoteBackend:
-    """Returns a backend for `server` with this plug-in. is_open: another backend has opened the plug-in."""
+    """Returns a backend for `server` with this plug-in. is_open: whether another backend has already opened the
+    plug-in.
+    """
     cls = SignedRemoteBackend if isinstance(remote, HasSignature) else RemoteBackend
     return cls(remote, server, timeout_s, is_open=is_open)

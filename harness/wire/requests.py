@@ -1,4 +1,4 @@
-"""Makes the bytes of requests. The requests of loaded samples are made once, before they are needed."""
+"""Creates the bytes of requests. Requests for loaded samples are created once, before they are needed."""
 
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -8,28 +8,30 @@ from harness.wire.connections import Server, size_bytes
 from harness.wire.http1 import Heads
 
 SHORT_BYTES = 16_384
-"""A longer request is sent by the receiving thread, because 600 kB would delay the next query by 160 us."""
+"""The receiving thread sends longer requests, because sending 600 kB would delay the next query by 160 us."""
 
 READY_BYTES = 256 * 2**20
-"""Limit in bytes of all prepared requests; further requests are made when they are needed."""
+"""Maximum size in bytes of all prepared requests; further requests are created when they are needed."""
 PREPARE_S = 10.0
-"""Time limit for preparing requests."""
+"""After this time, preparing requests stops."""
 
 
 class Requests:
-    """The requests of a run to its servers. Any thread may call `parts`."""
+    """The requests that a run sends to its servers. Any thread may call `parts`."""
 
     def __init__(
         self, servers: Sequence[Server], encode: Callable[[Sequence[int]], Request]
     ) -> None:
-        """encode: makes the request for dataset indices. Raises ValueError if a header cannot be sent."""
+        """encode: creates the request for dataset indices. Raises ValueError if a header cannot be sent."""
         self._heads = [Heads(s.address.authority, s.address.prefix, s.headers) for s in servers]
         self._encode = encode
         self.ready: list[dict[int, bytes]] = [{} for _ in servers]
-        """For each server: dataset index -> the whole request for that sample."""
+        """For each server, maps a dataset index to the complete request for that sample."""
 
     def parts(self, indices: Sequence[int], number: int) -> tuple[Sequence[Buffer], int]:
-        """Returns head and body of a request to server `number`, and their bytes. Raises what the plug-in raises."""
+        """Returns the head and body of a request to server `number`, and their size in bytes. Raises the plug-in's
+        exceptions.
+        """
         request = self._encode(indices)
         body = request.body
         length = size_bytes(body[0]) if len(body) == 1 else sum(map(size_bytes, body))
@@ -37,10 +39,10 @@ class Requests:
         return (head, *body), len(head) + length
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Makes one request for each of these samples, and drops earlier requests.
+        """Creates one request for each of these samples, and discards earlier requests.
 
-        A long array is sent without a copy, so its request is not prepared. Neither is a request that
-        cannot be made: its query fails, and the result states why.
+        Does not prepare requests with long arrays, because they are sent without a copy. Does not prepare a request
+        that cannot be created, either; its query fails later, and the result states why.
         """
         end_s = monotonic() + PREPARE_S
         left_bytes = READY_BYTES

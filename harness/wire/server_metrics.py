@@ -1,4 +1,4 @@
-"""Reads the servers' Prometheus metrics once a second, with common names for the known servers."""
+"""Reads the servers' Prometheus metrics once a second, and gives the metrics of known servers common names."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from harness.wire.server_series import Series, added, parse
 
 PERIOD_S = 1.0
 TIMEOUT_S = 2.0
-"""Time limit of one reading. The run does not wait for it."""
+"""A reading that takes longer fails; the run does not wait for it."""
 
 NO_PAGE = "gRPC has no metrics page: give its address with --server-metrics"
 
@@ -21,12 +21,12 @@ _OK = 200
 class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
-    absent: why `rows` is empty; "" otherwise. If the first reading fails, the servers are not read again.
-    If a later reading fails, its row is left out.
+    absent: the reason why `rows` is empty, otherwise "". If the first reading fails, the servers are not read again. If
+    a later reading fails, its row is omitted.
     """
 
     def __init__(self, servers: Sequence[Server], wanted: Sequence[Series] = ()) -> None:
-        """wanted: series to read besides the known ones."""
+        """wanted: series to read in addition to the known series."""
         self.rows: list[dict[str, float]] = []
         self.absent = "" if servers else NO_PAGE
         self._wanted = wanted
@@ -68,4 +68,4 @@ def _described(error: Exception) -> str:
 
 
 class _Unusable(ValueError):
-    """A reply without the metrics."""
+    """Raised if a reply does not contain the metrics."""

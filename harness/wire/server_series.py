@@ -16,7 +16,7 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 class Series(NamedTuple):
-    """One series of a page, or only its samples that have all the labels."""
+    """One series on a page, or only the samples of the series that have all the given labels."""
 
     name: str
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -33,15 +33,15 @@ class Series(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One entry of the table."""
+    """One entry in the table of known series."""
 
     series: tuple[Series, ...]
-    """The servers' names. The first name that a page has counts."""
+    """The names of the series on the supported servers. The first name that occurs on a page is used."""
     is_counter: bool
     takes_largest: bool
-    """Whether the largest value counts, instead of the sum."""
+    """Whether the result is the largest value instead of the sum."""
     label: str
-    """Name of the label whose values get one column each; '' for one column."""
+    """Name of the label for whose values separate columns are made, or '' for a single column."""
 
     def join(self, values: Sequence[float]) -> float:
         return max(values) if self.takes_largest else sum(values)
@@ -63,7 +63,9 @@ def columns() -> Mapping[str, Column]:
 
 
 def column_of(name: str) -> Column | None:
-    """Returns the table's column for a name in server.csv, with or without a label's value; None if it is missing."""
+    """Returns the table's column for a name in server.csv, with or without a label value, or None if the table lacks
+    it.
+    """
     known = columns()
     if name in known:
         return known[name]
@@ -77,7 +79,7 @@ class Sample(NamedTuple):
 
 
 class Page:
-    """The samples of a page."""
+    """The samples on a page."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, list[tuple[str, str]]] = {}
@@ -86,7 +88,7 @@ class Page:
                 self._lines.setdefault(sample[1], []).append((sample[2] or "", sample[3]))
 
     def samples(self, series: Series) -> list[Sample]:
-        """Returns the series' samples, without NaN. Raises a ValueError if a value is not a number."""
+        """Returns the series' samples, without NaN values. Raises a ValueError if a value is not a number."""
         found = []
         for text, number in self._lines.get(series.name, ()):
             labels = _LABEL.findall(text)
@@ -96,7 +98,7 @@ class Page:
 
 
 def parse(text: str, wanted: Sequence[Series] = ()) -> dict[str, float]:
-    """Returns values by column. wanted: further series, whose columns have the series' name.
+    """Returns values by column. wanted: further series, whose columns are named after the series.
 
     Raises a ValueError if the value of a known or wanted series is not a number.
     """
@@ -113,7 +115,7 @@ def parse(text: str, wanted: Sequence[Series] = ()) -> dict[str, float]:
 
 
 def _by_label(samples: Sequence[Sample], label: str) -> Iterator[tuple[str, list[float]]]:
-    """Yields the suffix of a column, '' without a label, and its values."""
+    """Yields the suffix of a column ('' without a label), and the column's values."""
     grouped: dict[str, list[float]] = {}
     for sample in samples:
         suffix = f"_{sample.labels.get(label, '')}" if label else ""
@@ -122,7 +124,7 @@ def _by_label(samples: Sequence[Sample], label: str) -> Iterator[tuple[str, list
 
 
 def added(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Joins the rows of several servers."""
+    """Combines the rows of several servers into one row."""
     values: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.items():

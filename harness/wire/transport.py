@@ -12,10 +12,10 @@ from harness.wire.grpc.calls import Calls
 
 
 class Transport(Protocol):
-    """Many requests in flight: Flights over HTTP/1.1, or Calls over gRPC.
+    """Keeps many requests in flight: Flights over HTTP/1.1, or Calls over gRPC.
 
-    One thread calls `submit`, and the same or a different thread calls `turn`. Each flight is returned by one `turn`,
-    with a reply or an error.
+    One thread calls `submit`, and the same thread or another thread calls `turn`. Exactly one `turn` returns each
+    flight, with a reply or an error.
     """
 
     waited: int
@@ -54,7 +54,7 @@ def transport(
 ) -> Transport:
     """Returns an open transport to servers, which all have the same scheme.
 
-    cancels: whether some requests are cancelled, over HTTP. Other parameters: see Flights.
+    cancels: whether to cancel some requests (HTTP only). For the other parameters, see Flights.
     """
     if servers[0].address.grpc:
         return Calls(servers, connections, encode, timeout_s)

@@ -1,4 +1,4 @@
-"""Finds the batch axes, constants and states of a model file by running it with zeros. `init` writes them to a
+"""Finds the batch axes, constants and states of a model file by running it with zeros. `init` writes the result to a
 manifest.
 
 An axis is the batch axis if the model accepts two and three samples on it. An output is the next state of an input if
@@ -18,57 +18,64 @@ from harness.models.sequences.names import is_like_a_state, likely_value, paired
 from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
 
 SIZES = (2, 3)
-"""Batch sizes that show which axis of an output is the batch axis."""
+"""Batch sizes with which the model is run, to show which axis of an output is the batch axis."""
 
 MOST_TRIALS = 32
-"""The maximum number of combinations of batch axes that are tried."""
+"""After this many combinations of batch axes, the search gives up."""
 
 NO_SAMPLES = "no input has a dimension for the samples of a batch"
 
 GUESSED_SIZE = 1
-"""Size of an open dimension that the user does not set. A step of a recurrent network accepts 1 in every dimension."""
+"""Size that is assumed for an open dimension if the user does not set it. One step of a recurrent network accepts size
+1 in every dimension.
+"""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Maps an input's name to the user's sizes, in the order of the file. The size of the batch is ignored."""
+"""Maps an input's name to the sizes that the user gives, in the order of the file. The size of the batch axis is
+ignored.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Fields of a manifest. The specifications come from the file, with the sizes that are known or guessed."""
+    """Proposed fields of a manifest. The tensor specifications come from the file, with known or guessed sizes.
+    """
 
     inputs: tuple[TensorSpec, ...]
-    """Inputs without states but with constants."""
+    """Inputs that are not states, including constants."""
     axes: Mapping[str, int | None]
     """Batch axis of each input of the file."""
     values: Mapping[str, bool | int | float]
     """Value of each constant."""
     states: Mapping[str, tuple[str, TensorSpec]]
-    """Maps an input's name to the name and specification of the output."""
+    """Maps the name of a state's input to the name and specification of its output."""
     outputs: Mapping[str, int | None]
-    """Batch axis of each output, without states. None if the number of rows depends on the data."""
+    """Batch axis of each output that is not a state; None if the number of rows depends on the data. None if the number
+    of rows depends on the data.
+    """
     guessed: frozenset[str] = field(default_factory=frozenset)
-    """Inputs with a guessed size."""
+    """Inputs for which a size was guessed."""
     fixed: int | None = None
     """The batch size that the file requires."""
     vocabulary: int | None = None
-    """The number of tokens in the vocabulary of a language model. None for any other model."""
+    """Number of tokens in a language model's vocabulary; None for any other model. None for any other model."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether each input and output is a batch of samples, batch first."""
+        """Whether each input and output is a batch of samples with the batch axis first."""
         axes = [*self.axes.values(), *self.outputs.values()]
         return not self.states and not self.values and all(axis == 0 for axis in axes)
 
 
 class _Unfit(Exception):
-    """Raised if the model does not accept a combination of axes."""
+    """Raised if the model rejects a combination of axes."""
 
 
 def propose(
     backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes
 ) -> tuple[Proposal | None, str]:
-    """Returns the proposal, or None and the reason. specs: all inputs, in the file's layout. backend: accepts arrays in
-    the file's layout (BackendSetup.batch_axes).
+    """Returns the proposal, or None and the reason. specs: all inputs, in the file's layout. backend: a backend that
+    accepts arrays in the file's layout (BackendSetup.batch_axes).
     """
     why = ""
     if any(spec.dtype == "string" for spec in specs):
@@ -82,8 +89,8 @@ def propose(
 
 
 def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
-    """Yields combinations of batch axes, likely ones first. Combinations with two different fixed batch sizes are left
-    out.
+    """Yields combinations of batch axes, the most likely first. Omits combinations with two different fixed batch
+    sizes.
     """
     open_sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
     names = {size for size in open_sizes if "batch" in size.lower()}
@@ -97,7 +104,7 @@ def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
 
 
 def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
-    """Returns the axes that may be the batch axis. names: names of sizes that denote the batch."""
+    """Returns the axes that may be the batch axis. names: size names that denote the batch."""
     named = [at for at, size in enumerate(shape) if size in names and isinstance(size, str)]
     if named:
         return named
@@ -107,8 +114,8 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # Both first sizes are 1 in a state [layers, batch, hidden] with one layer. The second one is
-    # then tried first as the batch.
+    # The first two sizes are 1 in a state [layers, batch, hidden] with one layer, so the second axis is tried first as
+    # the batch axis.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
 
@@ -135,7 +142,7 @@ class _Trial:
         self._fixed = next((size for size in sizes if isinstance(size, int)), None)
 
     def _sized(self, spec: TensorSpec, own: Sequence[int] | None) -> TensorSpec:
-        """Returns the input with a number for each size but the batch."""
+        """Returns the input with a number for each size except the batch size."""
         axis, sizes = self._axes[spec.name], list[int | str | None](spec.shape)
         for at, size in enumerate(spec.shape):
             if at == axis:
@@ -162,8 +169,7 @@ class _Trial:
         if values.keys() | states.keys() == {spec.name for spec in self._specs}:
             raise _Unfit(NO_SAMPLES)
         if next(iter(answers.values())) is not None:
-            # The first output has the answers. An unknown axis of the other outputs does not
-            # matter.
+            # The first output contains the answers, so an unknown axis of the other outputs does not matter.
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}
         return Proposal(
@@ -177,11 +183,11 @@ class _Trial:
         )
 
     def _outputs(self, size: int) -> dict[str, Array]:
-        """Returns the outputs of a batch of zeros by name."""
+        """Runs a batch of zeros, and returns its outputs by name."""
         batch = Batch(size, {spec.name: self._zeros(spec, size) for spec in self._specs})
         try:
             outputs = self._backend.infer(batch)
-        except Exception as e:  # a framework may raise any error if it refuses these shapes
+        except Exception as e:  # a framework may raise any error when it rejects these shapes
             raise _Unfit(one_line(e)) from e
         if isinstance(outputs, Mapping):
             return {name: np.asarray(rows) for name, rows in outputs.items()}
@@ -196,11 +202,11 @@ class _Trial:
     def _states(
         self, outputs: Mapping[str, Array], size: int, axes: Mapping[str, int | None]
     ) -> dict[str, str]:
-        """Maps input names to output names of states. Returns {} if no input with data would remain."""
+        """Maps the input name of each state to its output name. Returns {} if no input with data would remain."""
         every = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.dtype != "bool"  # a bool may be a mask that the model passes on
+            if spec.dtype != "bool"  # a bool may be a mask that the model passes through unchanged
         }
         states = {
             name: output
@@ -232,7 +238,9 @@ def _is_alike(rows: Array, other: Array) -> bool:
 
 
 def _batch_axis(shapes: Mapping[int, Sequence[int]]) -> int | None:
-    """Returns the axis of an output that has the batch size in every run, or None. shapes: shapes by batch size."""
+    """Returns the axis of an output whose size equals the batch size in every run, or None. shapes: output shapes by
+    batch size.
+    """
     ranks = {len(shape) for shape in shapes.values()}
     if len(ranks) > 1:
         return None

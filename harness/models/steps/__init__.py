@@ -1,1 +1,1 @@
-"""The steps before and after the model that a manifest declares."""
+"""The preprocessing and postprocessing steps that a manifest declares."""

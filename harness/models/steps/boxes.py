@@ -10,18 +10,18 @@ COLUMNS = 7
 """The columns of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
 
 _BLOCK = 64
-"""The number of boxes that are compared at once."""
+"""Number of boxes that are compared at once."""
 
 
 def detections(
     head: Array, indices: Sequence[int], *, score: float, iou: float, most: int, side: int
 ) -> list[Array]:
-    """Returns n arrays (k <= most, 7) float32, the best detection first. Coordinates are fractions of `side`, in [0,
-    1].
+    """Returns n arrays (k <= most, 7) float32, each with the best detection first. Coordinates are fractions of `side`,
+    in [0, 1].
 
     head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
-    indices: (n,) sample indices. Each anchor counts for its best class if its score is above `score`.
-    If two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
+    indices: (n,) sample indices. An anchor counts for its best class, if the score of this class is above `score`. If
+    two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
     """
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(
@@ -81,7 +81,8 @@ def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: floa
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
     shared = np.maximum(heights, 0) * np.maximum(widths, 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    # A product instead of a quotient: boxes without area would divide 0 by 0, and now overlap nothing.
+    # A product instead of a quotient, because boxes without an area would divide 0 by 0. With the product, they do not
+    # overlap anything.
     over = shared > iou * (areas[0] + areas[1] - shared)
     pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
     return pairs

@@ -1,6 +1,6 @@
-"""Decodes the class scores of a sequence by connectionist temporal classification (CTC), greedily.
+"""Decodes the class scores of a sequence greedily by connectionist temporal classification (CTC).
 
-Graves et al., "Connectionist Temporal Classification" (2006), best-path decoding.
+Source: best-path decoding in Graves et al., "Connectionist Temporal Classification" (2006).
 """
 
 from harness.errors import ConfigError
@@ -10,8 +10,8 @@ from harness.types import Array
 def best_path(scores: Array, *, blank: int) -> list[Array]:
     """Returns n arrays (k,) int64 with the best class of each position, without blanks and repeats.
 
-    scores: (n, positions, classes). blank: the class that stands for no symbol and separates two equal symbols. -1
-    means the last class.
+    scores: (n, positions, classes). blank: the class that stands for no symbol and separates two equal symbols, or -1
+    for the last class.
     """
     classes = scores.shape[2]
     if blank >= classes:

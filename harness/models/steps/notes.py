@@ -1,4 +1,4 @@
-"""Converts activations of onsets and of sounding pitches to notes, using two thresholds."""
+"""Converts the activations of onsets and of sounding pitches to notes by means of two thresholds."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ COLUMNS = 3
 """The columns of a note: onset and end in seconds, and MIDI pitch (69 is A4, 440 Hz)."""
 
 _KINDS = 2
-"""Length of the last axis: activations of onsets and of sounding pitches."""
+"""Length of the last axis, which contains the activations of onsets and of sounding pitches."""
 
 
 def transcribed(
@@ -22,12 +22,12 @@ def transcribed(
     shortest_frames: int,
     gap_frames: int,
 ) -> list[Array]:
-    """Returns n arrays (k, 3) float32 with a row per note, sorted by onset and then by pitch.
+    """Returns n arrays (k, 3) float32 with one row per note, sorted by onset and then by pitch.
 
-    activations: (n, frames, pitches, 2), first onsets and then sounding pitches, as `stack` returns them. A note begins
-    at each local maximum of the onsets that is at least `onset`. It continues as long as its pitch is at least `frame`,
-    and ends at the latest at the next note of the same pitch. At most `gap_frames` lower frames do not end the note.
-    Notes shorter than `shortest_frames` are dropped.
+    activations: (n, frames, pitches, 2), onsets before sounding pitches, as `stack` returns them. A note begins at each
+    local maximum of the onsets that is at least `onset`. It lasts while the activation of its pitch is at least
+    `frame`, but at most until the next note of the same pitch. Up to `gap_frames` frames below `frame` do not end the
+    note. Drops notes shorter than `shortest_frames`.
     """
     if activations.shape[3] != _KINDS:
         shape = show_shape(("n", *activations.shape[1:]))
@@ -53,8 +53,8 @@ def transcribed(
 def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
     """Returns (frame of the onset, frame of the next onset at this pitch, pitch) of each note, in order.
 
-    onsets: (frames, pitches). The first and the last frame never count. Only the first of
-    several equal frames counts.
+    onsets: (frames, pitches). The first and the last frame are never onsets. Only the first of several equal frames
+    counts.
     """
     inner = onsets[1:-1]
     is_peak = (inner >= least) & (inner > onsets[:-2]) & (inner >= onsets[2:])
@@ -72,6 +72,6 @@ def _end(sounds: Array, gap: int) -> int:
 
     sounds: (frames,) whether the pitch sounds in each frame, starting at the note's onset.
     """
-    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset's frame always counts
+    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset's own frame always counts
     pauses = np.flatnonzero(np.diff(places) > gap + 1)
     return int(places[pauses[0] if len(pauses) else -1]) + 1

@@ -1,4 +1,4 @@
-"""Converts a backend's outputs to answers with the manifest's steps, in the timed part."""
+"""Converts a backend's outputs to answers with the manifest's steps, in the timed part of a run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,21 +20,25 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step. It takes rows and sample indices, and returns rows. As the first step, `stack` and `hook` take all
-outputs.
+"""One step, which takes rows and sample indices, and returns rows. `stack` and `hook` take all outputs if they are the
+first step.
 """
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's function. It takes outputs and sample indices, and returns an array of n rows, or n arrays. As the first
-step, it takes the outputs by name, with any backend. As a later step, it takes the rows of the previous step.
+"""The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. It takes
+outputs and sample indices, and returns an array of n rows, or n arrays. As the first step, it takes the outputs by
+name, whichever backend runs. As a later step, it takes the rows of the previous step.
 """
 
 _SMALL = 8192
-"""Maximum number of elements for a dot product. On larger arrays, BLAS may start threads and disturb the run."""
+"""Arrays with more elements do not use a dot product, because BLAS may start threads for them and disturb the run.
+"""
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
-    """Returns the error message for a batch whose numbers of answers and samples differ. output: name of the model output that holds the answers."""
+    """Returns the error message for a batch with different numbers of answers and samples. output: name of the model
+    output that contains the answers.
+    """
     source = f" in the output {output!r}" if output is not None else ""
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
@@ -49,7 +53,7 @@ NOT_FINITE = "the model's outputs contain NaN or +Inf"
 
 
 class Postprocess(NamedTuple):
-    """The steps of a run."""
+    """The postprocessing steps of a run."""
 
     answers: Callable[[Outputs, Sequence[int]], Answers]
     """Takes outputs and indices, and returns (n, ...) answers."""
@@ -66,7 +70,7 @@ def _topk(rows: Array, k: int) -> Array:
         raise ConfigError(f"topk.k is {k}, but the output has only {classes} classes")
     least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
     best = np.empty((len(rows), k), np.int64)
-    # `<` is false for NaN, so NaN is kept, and counts as larger than every number.
+    # `<` is false for NaN, so NaN stays among the best and counts as larger than every number
     for into, row, kept in zip(best, rows, ~(rows < least), strict=True):
         backwards = np.flatnonzero(kept)[::-1]
         into[:] = backwards[np.argsort(row[backwards], kind="stable")][: -k - 1 : -1]
@@ -80,7 +84,7 @@ def _softmax(rows: Array) -> Array:
 
 
 def _shift(rows: Array, by: int) -> Array:
-    """Adds `by`. Integers become int64, as in argmax, because 0 - 1 would be 255 in uint8."""
+    """Adds `by`. Converts integers to int64, like argmax, because 0 - 1 would be 255 in uint8."""
     shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
     return shifted
 
@@ -104,7 +108,7 @@ _ON_ROWS: Mapping[str, Callable[..., Rows]] = {
     "ctc": best_path,
     "notes": transcribed,
 }
-"""Steps that apply to single rows. argmax returns int64, as in the logs of MLPerf's image classification."""
+"""Steps that process each row separately. argmax returns int64, like the logs of MLPerf's image classification."""
 
 
 def postprocessor(
@@ -112,8 +116,8 @@ def postprocessor(
 ) -> Postprocess:
     """Returns the postprocessing of a run.
 
-    output: the output to use if the backend returns several outputs and the first step does not select one.
-    hook: the function of the step `hook`.
+    output: the output to use if the backend returns several and the first step does not select one. hook: the function
+    of the step `hook`.
     """
     chain = [_function(step, hook) for step in steps]
 
@@ -136,7 +140,7 @@ def postprocessor(
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
-    """Returns the first step's input. For `stack` and `hook` it is all outputs by name, otherwise the rows of one
+    """Returns the input of the first step: all outputs by name for `stack` and `hook`, otherwise the rows of one
     output.
 
     A backend with a single output may return it without its name.
@@ -150,7 +154,7 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """Flattens each answer to one row of numbers. Used if the shape of answers depends on the input's shape."""
+    """Flattens each answer to one row of numbers. Used if the shape of an answer depends on the input's shape."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: not_finite(outputs),
@@ -159,7 +163,7 @@ def flat(post: Postprocess) -> Postprocess:
 
 
 def by_frame(post: Postprocess) -> Postprocess:
-    """Applies the steps to each frame of sequences, from (n, frames, ...) outputs to (n, frames, ...) answers."""
+    """Applies the steps to each frame of the sequences: (n, frames, ...) outputs become (n, frames, ...) answers."""
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         rows = post.answers(*in_frames(outputs, indices))
@@ -207,12 +211,12 @@ def check(
     batch: Batch,
     indices: Sequence[int],
 ) -> range | None:
-    """Tries the steps one by one, untimed, on the outputs of a first batch with the samples `indices`.
+    """Tries each step, untimed, on the outputs of a first batch, which contains the samples `indices`.
 
     Returns the possible classes of the answers, or None if the steps do not produce classes.
 
-    Raises ConfigError with the manifest's step that cannot process its input. An error in a hook becomes
-    PluginUnavailable, as for all code of the user.
+    Raises ConfigError that names the manifest's step if the step cannot process its input. An error in a hook becomes
+    PluginUnavailable, like an error in any code of the user.
     """
     rows, classes = _first_input(steps, output, outputs), None
     for number, step in enumerate(steps):
@@ -234,7 +238,7 @@ def check(
 
 
 def _classes_after(step: Step, classes: range | None, rows: Any) -> range | None:
-    """Returns the classes after a step. rows: the rows before it."""
+    """Returns the classes after a step. rows: the rows before the step."""
     if step.name in ("argmax", "topk") and isinstance(rows, np.ndarray):
         return range(rows.shape[1])
     if step.name == "threshold":
@@ -260,7 +264,7 @@ input.
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
-    """Returns the reason why the step cannot process these rows, or '' if no reason is known."""
+    """Returns the reason why the step cannot process these rows, or '' if the reason is unknown."""
     if step.name == "hook":
         return ""
     if step.name == "stack":
@@ -285,7 +289,7 @@ def _ranks(rows: Rows) -> set[int]:
 
 
 def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
-    """Yields the image inputs whose sides differ. Two of an image's three dimensions are its sides."""
+    """Yields the image inputs whose height and width differ."""
     side = step.options["side"]
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
@@ -341,8 +345,8 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """Returns whether an output contains NaN or +Inf. Checks only the winners, because numpy's argmax returns a row's
-    first NaN.
+    """Returns whether an output that wins contains NaN or +Inf. Checks only the winners, because numpy's argmax returns
+    a row's first NaN.
 
     answers: an array if `outputs` is an array; otherwise unused.
     """
@@ -354,8 +358,8 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
     """Returns whether an output contains NaN or +Inf. -Inf is allowed, because models mask scores with it.
 
-    One pass over the outputs is enough. A sum of squares is not finite if a term is not finite, and a maximum is NaN or
-    +Inf if a term is NaN or +Inf.
+    One pass over the outputs is enough, because a sum of squares is not finite if a term is not finite, and a maximum
+    is NaN or +Inf if a term is.
     """
     if isinstance(outputs, np.ndarray):
         kind = outputs.dtype.kind
@@ -364,15 +368,15 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
         if outputs.size > _SMALL:
             return not outputs.max() < inf
         flat = outputs.ravel()  # a dot product takes a tenth of the time of a maximum
-        # The sum also overflows for masked scores (-inf) and large numbers. These are allowed, so the maximum is
-        # checked.
+        # The sum also overflows for masked scores (-inf) and large numbers, which are allowed, so the maximum is
+        # checked too.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
 
 
 def _of_arrays(value: object) -> bool:
-    """Returns whether the value is an output with rows of different lengths, which do not fit into one array."""
+    """Returns whether the value is an output whose rows have different lengths and do not fit into one array."""
     return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 

@@ -21,11 +21,11 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
-"""Lets a strict tuple take YAML's lists. The entries stay strict: `yes` and "5" are not numbers."""
+"""Allows YAML's lists as values of a strict tuple. The entries remain strict: `yes` and "5" are not numbers."""
 
 
 def _one_or_more(item: Any) -> BeforeValidator:
-    """Lets a tuple take a single entry, which counts for all."""
+    """Allows a single entry as the value of a tuple; it then applies to all positions."""
     return BeforeValidator(
         lambda value: value if isinstance(value, list | tuple) else (value,),
         json_schema_input_type=item | tuple[item, ...],
@@ -262,10 +262,10 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
 }
 
 OF_ANY_LENGTH = ("boxes", "ctc", "notes")
-"""Steps whose answers differ in length from sample to sample."""
+"""Steps whose answers can have a different length for each sample."""
 
 _MOST = 5
-"""The maximum number of reported problems of one step."""
+"""At most this many problems are reported per step."""
 
 
 def problem(error: Any) -> str:
@@ -301,12 +301,12 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
 
 
 def preprocess_step(name: str, **options: object) -> Step:
-    """Returns a step with these options, as in a manifest. Raises a ValueError that names every wrong option."""
+    """Returns a step with these options, as in a manifest. Raises ValueError with a list of every wrong option."""
     return _step({name: options}, PREPROCESS)
 
 
 def choices(name: str, option: str) -> tuple[str, ...]:
-    """Returns the values of a preprocessing step's option, the default first."""
+    """Returns the allowed values of a preprocessing step's option, the default first."""
     return get_args(PREPROCESS[name].model_fields[option].annotation)
 
 

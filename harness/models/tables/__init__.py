@@ -1,1 +1,1 @@
-"""Finds out from model files which inputs are indices into tables, and how many rows the tables have."""
+"""Reads from model files which inputs are indices into tables, and how many rows these tables contain."""

@@ -8,7 +8,7 @@ from harness.types import Table
 
 
 class Copy(NamedTuple):
-    """A path on which numbers of one tensor reach another tensor."""
+    """A path on which the numbers in one tensor reach another tensor."""
 
     source: str
     target: str
@@ -20,31 +20,36 @@ class Lookup(NamedTuple):
     """An operation that selects rows of a table."""
 
     indices: str
-    """The tensor with the row numbers."""
+    """The tensor that contains the row numbers."""
     operator: str
     rows: int | None
-    """Number of rows in the table. None or less than 1 if the file does not show it."""
+    """Number of rows in the table; None or less than 1 if the file does not show it. None or less than 1 if the file
+    does not show it.
+    """
 
 
 class Operation(NamedTuple):
     kind: str
-    """The operator, or '' if it is unknown."""
+    """Name of the operator, or '' if it is unknown."""
     inputs: Sequence[str]
-    """Tensors by position. '' for an input that is omitted or is not a tensor."""
+    """Names of the tensors by position, or '' for an input that is omitted or is not a tensor. '' for an input that is
+    omitted or is not a tensor.
+    """
     outputs: Sequence[str]
 
 
 class Operators(NamedTuple):
-    """The operators of a format that pass on the numbers of their inputs."""
+    """The operators of a file format that pass on the numbers in their inputs."""
 
     first: frozenset[str]
     """Operators that move or select the numbers of their first input."""
     several: Mapping[str, Sequence[int]]
-    """Maps an operator to the positions of the inputs whose numbers it moves. () stands for all inputs."""
+    """Maps an operator to the positions of the inputs whose numbers it moves, or to () for all inputs.
+    """
     arithmetic: frozenset[str]
     """Operators that compute larger or smaller numbers from all inputs."""
     choice: Sequence[str]
-    """Operators whose first input selects between the second and the third input."""
+    """Operators whose first input selects between the second and the third."""
     less: str
     add: str
 
@@ -68,8 +73,7 @@ class Operators(NamedTuple):
         return (inputs[p] for p in positions if p < len(inputs) and inputs[p])
 
     def _counts_from_end(self, inputs: Sequence[str], makers: Mapping[str, Operation]) -> bool:
-        """Returns whether the operation is `x + rows if x < 0 else x`. Exporters insert this operation before a
-        table.
+        """Returns whether the operation is `x + rows if x < 0 else x`, which exporters insert before a table.
         """
         if len(inputs) != 3 or inputs[0] not in makers or inputs[1] not in makers:
             return False
@@ -79,19 +83,19 @@ class Operators(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The paths from the inputs to the tables, as far as a file shows them."""
+    """The paths from the inputs to the tables that a file shows."""
 
     inputs: Mapping[str, str]
-    """Maps the name of an input to its tensor."""
+    """Maps an input's name to its tensor."""
     copies: Iterable[Copy]
     lookups: Iterable[Lookup]
 
 
 def smallest_tables(flow: Flow) -> dict[str, Table]:
-    """Returns the smallest table of each input that selects rows.
+    """Returns the smallest table for each input that selects rows.
 
-    An input is omitted if one of its tables is unknown, or if arithmetic changes the numbers for a table. In these
-    cases, the range of valid numbers is unknown.
+    Omits an input if one of its tables is unknown, or if arithmetic changes the row numbers, because the range of valid
+    numbers is then unknown.
     """
     copies: defaultdict[str, list[Copy]] = defaultdict(list)
     for copy in flow.copies:
@@ -113,7 +117,7 @@ def smallest_tables(flow: Flow) -> dict[str, Table]:
 
 
 def _reached(tensor: str, copies: Mapping[str, Sequence[Copy]]) -> set[tuple[str, bool]]:
-    """Returns pairs of a tensor and whether the numbers reach it unchanged, each pair once."""
+    """Returns pairs of a tensor and whether the numbers reach it unchanged, without duplicates."""
     reached = {(tensor, True)}
     waiting = [(tensor, True)]
     while waiting:

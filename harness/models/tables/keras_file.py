@@ -25,15 +25,14 @@ _HARMLESS = frozenset((
     "Dense", "GlobalAveragePooling1D", "InputLayer", "LayerNormalization", "Masking", "Normalization",
     "Softmax",
 ))  # fmt: skip
-"""Layers that do not select rows. Other layers, such as the user's code or models inside the model, are unknown
-here.
+"""Layers that do not select rows. All other layers, such as the user's code or nested models, count as unknown.
 """
 
 _TABLE = "Embedding"
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, or an exception of `WRONG_CONTENT` if the file is not such an archive."""
+    """Raises OSError, or an exception in `WRONG_CONTENT` if the file is not a Keras archive."""
     with zipfile.ZipFile(path) as archive:
         model = json.loads(archive.read("config.json"))
     layers = model["config"]["layers"]
@@ -61,7 +60,7 @@ def _kind(layer: Mapping[str, Any]) -> str:
 
 
 def _tensor(layer: str, call: int) -> str:
-    """Names the tensor of a layer's call. All outputs of a call share one name."""
+    """Returns the name for the tensor that a call of a layer produces. All outputs of a call share one name."""
     return f"{layer}:{call}"
 
 
@@ -77,7 +76,7 @@ def _calls(
 def _chained(
     layers: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
-    """Yields the same values as `_calls`, for a chain of layers."""
+    """Yields the same values as `_calls`, for layers that form a chain."""
     names = [_tensor(layer["config"]["name"], 0) for layer in layers]
     for layer, source, target in zip(layers[1:], names, names[1:], strict=False):
         yield layer, [source], target

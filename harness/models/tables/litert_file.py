@@ -1,4 +1,4 @@
-"""Reads the tables that a LiteRT file indexes, with the schema from LiteRT's package."""
+"""Reads the tables that a LiteRT file indexes, by means of the schema in LiteRT's package."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,15 +33,15 @@ _LOOKUPS: Mapping[str, tuple[int, int]] = {
 """Maps an operator to the positions of its indices and of its table."""
 
 _OF_UNKNOWN = ("CALL", "CUSTOM", "EMBEDDING_LOOKUP_SPARSE", "IF", "STABLEHLO_GATHER", "WHILE")
-"""Operators without a rule here that may select rows."""
+"""Operators that may select rows and for which this module has no rule."""
 
 
 def read(path: Path) -> Flow:
-    """Raises an exception of `BROKEN`, or a PluginUnavailable without LiteRT's package."""
+    """Raises an exception in `BROKEN`, or PluginUnavailable if LiteRT's package is missing."""
     model, size_bytes = opened(path)
     reader = Reader(size_bytes)
     graph = reader.tables(model, "Subgraphs")[0]
-    # The shape signature has -1 for an open size. It is empty if all sizes are fixed.
+    # The shape signature contains -1 for an open size, and is empty if all sizes are fixed.
     shapes = [
         reader.numbers(tensor, "ShapeSignature") or reader.numbers(tensor, "Shape")
         for tensor in reader.tables(graph, "Tensors")
@@ -67,7 +67,8 @@ def read(path: Path) -> Flow:
 
 
 def _inputs(reader: Reader, model: Any, graph: Any) -> Iterator[tuple[str, str]]:
-    """Yields the names that the backend uses. With exactly one signature, these are the signature's names."""
+    """Yields the names that the backend uses, which are the signature's names if there is exactly one signature.
+    """
     signatures = reader.tables(model, "SignatureDefs")
     if len(signatures) == 1:
         for port in reader.tables(signatures[0], "Inputs"):

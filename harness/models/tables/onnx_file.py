@@ -1,6 +1,6 @@
-"""Reads the tables that an ONNX file indexes, with the project's protobuf reader.
+"""Reads the tables that an ONNX file indexes, by means of the project's protobuf reader.
 
-Values are not read, so tables in other files (external data) are also found.
+Does not read values, so it also finds tables in other files (external data).
 """
 
 from collections import ChainMap
@@ -24,7 +24,8 @@ _VALUE_SIZES = (2, 1, 2, 1)
 _DIM_VALUE = 1
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Domains of known operators. All other operators, and functions in the file, are unknown."""
+"""Domains of known operators; all other operators, and functions in the file, count as unknown.
+"""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -57,12 +58,12 @@ _LOOKUPS: Mapping[str, Sequence[tuple[int, int]]] = {
 """Maps an operator to the positions of its indices and of their tables."""
 
 _OF_SEVERAL_AXES = ("GatherND", "ScatterND")
-"""Operators whose index has several numbers, one per leading axis. The last size of the indices is the number of these
-axes.
+"""Operators whose index consists of several numbers, one per leading axis. The last size of the indices' shape is the
+number of these axes.
 """
 
 _SAME_SHAPE = ("Cast", "DequantizeLinear", "Identity", "QuantizeLinear")
-"""Operators that keep the shape of a table. The operator that selects rows may follow them."""
+"""Operators that do not change a table's shape. The operator that selects rows may follow directly after them."""
 
 
 class _Attribute(NamedTuple):
@@ -84,13 +85,13 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of a graph and of its subgraphs. Tensors of subgraphs get distinct names."""
+    """Collects the nodes of a graph and of its subgraphs. Tensors of subgraphs get unique names."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._axes: list[int] = []
-        """Axis of each operation, or 0 if the operation does not state it."""
+        """Axis of each operation, or 0 if the file does not state it."""
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of constants."""
         self._about: dict[str, memoryview] = {}
@@ -104,8 +105,7 @@ class _Reader:
     ) -> tuple[list[str], list[str]]:
         """Returns the tensors of the graph's inputs and outputs.
 
-        prefix: the beginning of the names of the graph's tensors. outer: maps names in the surrounding graphs to
-        tensors.
+        prefix: text before the names of the graph's tensors. outer: maps names in the surrounding graphs to tensors.
         """
         parts: dict[int, list[memoryview]] = {}
         for number, value in fields(graph):
@@ -166,7 +166,7 @@ class _Reader:
                     yield Lookup(inputs[indices], kind, rows)
 
     def _shape(self, table: str) -> Sequence[int]:
-        """Returns () if the table is not a constant."""
+        """Returns the table's shape, or () if the table is not a constant."""
         passed = set()
         while table in self._origins and table not in passed:
             passed.add(table)
@@ -174,7 +174,8 @@ class _Reader:
         return self._shapes.get(table, ())
 
     def _last_size(self, tensor: str) -> int | None:
-        """Returns the last size of the tensor's shape. Returns None if the file does not record it."""
+        """Returns the last size of the tensor's shape, or None if the file does not record it.
+        """
         found = [self._about[tensor]] if tensor in self._about else []
         for number in _VALUE_SIZES:
             found = [inner for message in found for inner in messages(message, number)]

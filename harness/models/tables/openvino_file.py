@@ -27,10 +27,10 @@ _LOOKUPS = frozenset((
     "Gather", "GatherElements", "GatherND", "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum",
     "EmbeddingBagOffsets", "EmbeddingBagPacked", "EmbeddingSegmentsSum",
 ))  # fmt: skip
-"""Layers whose first input is a table, and whose second input is the indices."""
+"""Layers whose first input is a table and whose second input contains the indices."""
 
 _NUMBERS = {"i32": 4, "i64": 8, "u32": 4, "u64": 8}
-"""Maps the type of an axis to its size in bytes."""
+"""Maps the number type of an axis to its size in bytes."""
 
 
 @dataclass(slots=True)
@@ -40,10 +40,10 @@ class _Layer:
     about: dict[str, str] = field(default_factory=dict)
     """Attributes of the layer's <data> element."""
     ports: dict[str, list[int]] = field(default_factory=dict)
-    """Maps a port to its shape, with -1 for an open size. Inputs come before outputs."""
+    """Maps a port to its shape, with -1 for an open size; inputs come before outputs."""
     names: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    """Ports that are outputs."""
+    """The ports that are outputs."""
     has_body: bool = False
 
 
@@ -66,12 +66,12 @@ def _refuse(*_: object) -> None:
 
 
 class _Reader:
-    """Handles the events of an XML parser. A tensor is named after the layer and port that produce it."""
+    """Handles the events of an XML parser. A tensor's name consists of the layer and the port that produce it."""
 
     def __init__(self) -> None:
         self._layers: dict[str, _Layer] = {}
         self._edges: dict[str, str] = {}
-        """Maps an input to the tensor that it reads. Both are written as layer.port."""
+        """Maps an input to the tensor that it reads, both written as layer.port."""
         self._layer: _Layer | None = None
         self._side = self._port = self._text = ""
         self._bodies = 0
@@ -161,7 +161,7 @@ class _Reader:
 
 
 def _rows(layer: _Layer, axis: int | None) -> int | None:
-    """Returns the size of the first input's axis. For GatherND, returns the size of its smallest axis. -1 stands for an
+    """Returns the size of the first input along the axis, or along its smallest axis for GatherND. -1 stands for an
     open size.
     """
     shape = next(iter(layer.ports.values()), [])

@@ -23,11 +23,12 @@ _TENSOR_SHAPE, _TENSOR_CONTENT, _TENSOR_INTS = 2, 4, (7, 10)
 _SHAPE_DIM, _DIM_SIZE = 2, 1
 
 _SERVING = "serving_default"
-"""The signature that the backend calls if a model has several."""
+"""The signature that the backend calls if the model contains several."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_NODES = 1_000_000
-"""The maximum number of nodes. Without a limit, functions that call each other would be copied endlessly."""
+"""A larger graph is refused, because functions that call each other would otherwise be copied endlessly.
+"""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -51,7 +52,7 @@ _LOOKUPS = frozenset((
     "Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd", "SparseSegmentMean",
     "SparseSegmentSqrtN", "SparseSegmentSum",
 ))  # fmt: skip
-"""Operators whose first input is the table, and whose second input is the indices."""
+"""Operators whose first input is the table and whose second input contains the indices."""
 
 _OF_UNKNOWN = (
     "Case",
@@ -63,10 +64,10 @@ _OF_UNKNOWN = (
     "StatelessWhile",
     "While",
 )
-"""Operators without a rule here that may select rows."""
+"""Operators that may select rows and for which this module has no rule."""
 
 _SAME_SHAPE = ("Cast", "Identity", "ReadVariableOp")
-"""Operators that keep the shape of a table. The operator that selects rows may follow them."""
+"""Operators that do not change a table's shape. The operator that selects rows may follow directly after them."""
 
 
 class _Node(NamedTuple):
@@ -79,12 +80,12 @@ class _Node(NamedTuple):
 class _Function(NamedTuple):
     arguments: Sequence[str]
     results: Sequence[str]
-    """Tensors of the body, in the order of the outputs."""
+    """Tensors in the function's body, in the order of the outputs."""
     nodes: Sequence[_Node]
 
 
 def read(path: Path) -> Flow:
-    """path: the folder. Raises OSError, and ValueError if its file is not a SavedModel."""
+    """path: the SavedModel's folder. Raises OSError, and ValueError if the folder's file is not a SavedModel."""
     graphs = list(messages(mapped(path / "saved_model.pb"), _META_GRAPH))
     if not graphs:
         raise ValueError("it has no graph")
@@ -95,7 +96,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of the graph and of the functions that it calls. Each call gets distinct names."""
+    """Collects the nodes of the graph and of the functions that it calls. Tensors of each call get unique names."""
 
     def __init__(self, meta_graph: memoryview) -> None:
         self._meta_graph = meta_graph
@@ -111,11 +112,13 @@ class _Reader:
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of variables and constants."""
         self._numbers: dict[str, int] = {}
-        """Constants of one integer."""
+        """Values of the constants that consist of one integer."""
         self._origins: dict[str, str] = {}
-        """Maps a tensor to the tensor with the same content, or to the variable from which it was read."""
+        """Maps a tensor to the tensor with the same content, or to the variable that it was read from."""
         self._calls: set[str] = set()
-        """Nodes that call functions. Each of their outputs is a separate tensor here. Other nodes have one tensor."""
+        """Nodes that call functions. Each output of such a node is a separate tensor, while any other node stands for
+        one tensor.
+        """
 
     def inputs(self) -> dict[str, str]:
         signatures = {
@@ -134,7 +137,7 @@ class _Reader:
         self._take([_node(message) for message in messages(self._graph, _GRAPH_NODE)], "")
 
     def _take(self, nodes: Sequence[_Node], prefix: str) -> None:
-        """prefix: the beginning of the names of the nodes' tensors."""
+        """prefix: text before the names of the nodes' tensors."""
         self._calls |= {prefix + n.name for n in nodes if self._called(n) is not None}
         for node in nodes:
             inputs = [self._tensor(prefix, text) for text in node.inputs if text[:1] != "^"]
@@ -241,7 +244,8 @@ def _sizes(shape: memoryview) -> list[int]:
 
 
 def _integer(tensor: memoryview) -> int | None:
-    """Returns the number in a constant of one integer. Returns None for any other tensor."""
+    """Returns the number in a constant that consists of one integer, or None for any other tensor.
+    """
     values = dict(fields(tensor))
     content = values.get(_TENSOR_CONTENT)
     if isinstance(content, memoryview) and len(content) in (4, 8):
@@ -250,7 +254,7 @@ def _integer(tensor: memoryview) -> int | None:
         value = values.get(number)
         if (
             isinstance(value, memoryview) and len(value) == 1
-        ):  # a packed field of one byte: 0 to 127
+        ):  # a packed field of one byte contains a number from 0 to 127
             return value[0] if value[0] < 128 else None
         if isinstance(value, int):
             return value - (value >> 63 << 64)

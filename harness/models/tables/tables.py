@@ -38,9 +38,10 @@ FORMATS = tuple(_READERS)
 def tables_of(path: Path) -> Mapping[str, Table]:
     """Maps the name of an input to the smallest table whose rows it selects.
 
-    Returns {} if the file does not show a table or cannot be read. The backend that opens the file reports the reason.
+    Returns {} if the file does not show a table or cannot be read, because the backend that opens the file reports the
+    reason.
     """
-    if path.is_dir():  # the folder of an IR
+    if path.is_dir():  # the path is an IR's folder
         files = sorted(path.glob("*.xml"))
         path = files[0] if len(files) == 1 else path
     kind = format_of(path)

@@ -41,14 +41,14 @@ LOOKUPS: Mapping[str, tuple[str, str]] = {
     "index_select": ("self", "index"),
     "scatter": ("self", "index"),
 }
-"""Maps an operator to its arguments with the table and with the indices."""
+"""Maps an operator to the names of its arguments for the table and for the indices."""
 
 OF_SEVERAL_AXES = ("index", "index_put")
 """Operators whose n-th indices select along the n-th axis."""
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, or an exception of `WRONG_CONTENT` if the file is not such an archive."""
+    """Raises OSError, or an exception in `WRONG_CONTENT` if the file is not a torch.export archive."""
     with zipfile.ZipFile(path) as archive:
         (name,) = (name for name in archive.namelist() if _GRAPH.fullmatch(name))
         module = json.loads(archive.read(name))["graph_module"]
@@ -68,12 +68,12 @@ def read(path: Path) -> Flow:
 
 
 def _kind(target: str) -> str:
-    """Returns the operator without its overload; '' if it is not from ATen."""
+    """Returns the operator's name without its overload, or '' if it is not from ATen."""
     return target.removeprefix(_ATEN).partition(".")[0] if target.startswith(_ATEN) else ""
 
 
 def _tensors(argument: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the tensors in an argument. '' stands for a tensor that a list omits."""
+    """Returns the names of the tensors in an argument. '' stands for a tensor that the list omits."""
     if "as_tensor" in argument:
         return [argument["as_tensor"]["name"]]
     if "as_tensors" in argument:

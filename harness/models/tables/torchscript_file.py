@@ -1,6 +1,6 @@
-"""Reads the tables that a TorchScript file indexes, with PyTorch in a separate process.
+"""Reads the tables that a TorchScript file indexes, by means of PyTorch in a separate process.
 
-PyTorch inlines the modules and turns the weights into constants of one graph. The model is not run.
+PyTorch inlines the modules, and turns the weights into constants of a single graph. Does not run the model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _OPERATORS = Operators(
 
 
 def read(path: Path) -> Flow:
-    """Returns an empty Flow without PyTorch. Raises PluginUnavailable if PyTorch cannot open the file."""
+    """Returns an empty Flow if PyTorch is missing. Raises PluginUnavailable if PyTorch cannot open the file."""
     if find_spec("torch") is None:
         return Flow({}, (), ())
     found = call(f"{__name__}:flow", {"path": str(path.absolute())}, None)
@@ -29,7 +29,7 @@ def read(path: Path) -> Flow:
 
 
 def flow(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a Flow. request: has the `path` of the file."""
+    """Returns the fields of a Flow. request: contains the `path` of the file."""
     import torch
 
     module = torch.jit.load(request["path"], map_location="cpu").eval()
@@ -87,7 +87,7 @@ def _branches(node: Any) -> Iterator[Copy]:
 
 def _lookups(node: Any) -> Iterator[Lookup]:
     kind, values = _kind(node).removesuffix("_"), [*node.inputs()]
-    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # may do anything
+    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # such a node may do anything with its inputs
         yield from (Lookup(name, "", None) for name in _names(values))
     if kind not in LOOKUPS:
         return
@@ -98,7 +98,9 @@ def _lookups(node: Any) -> Iterator[Lookup]:
 
 
 def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yields pairs of an axis and its tensor of indices. The axis is None if it is unknown before the model runs."""
+    """Yields pairs of an axis and the tensor that contains its indices. The axis is None if it is unknown until the
+    model runs.
+    """
     if "embedding" in kind:
         yield 0, values[1]
     elif kind not in OF_SEVERAL_AXES:

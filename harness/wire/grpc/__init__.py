@@ -1,1 +1,1 @@
-"""gRPC calls and the trust in server certificates."""
+"""gRPC calls, and how they trust a server's certificate."""

@@ -1,7 +1,7 @@
-"""Makes calls over gRPC: a link that waits for each reply, and an engine with many calls in flight.
+"""Makes calls over gRPC: a link that waits for each reply, and an engine that keeps many calls in flight.
 
-grpcio owns the sockets, so the kernel's stamp of a reply is not available: `arrived_ns` stays 0. Messages
-are bytes, which the plug-in encodes and decodes. Nothing is sent again, and no proxy is used.
+`arrived_ns` stays 0, because grpcio owns the sockets and the kernel's stamp of a reply is not available. Messages are
+bytes, which the plug-in encodes and decodes. Never sends a call again, and never uses a proxy.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ _OPTIONS = (
 
 
 def _channel(grpc: Any, server: Server, first: Connection) -> Any:
-    """Returns grpcio's channel to the address to which `first` is connected. Raises OSError."""
+    """Returns a grpcio channel to the address that `first` is connected to. Raises OSError."""
     peer = first.peer()
     host = f"ipv6:[{peer}]" if ":" in peer else f"ipv4:{peer}"
     target = f"{host}:{server.address.port}"
@@ -65,13 +65,14 @@ def _channel(grpc: Any, server: Server, first: Connection) -> Any:
 
 
 class Channel:
-    """One HTTP/2 connection to a server, with any number of calls at once. Any thread may call."""
+    """One HTTP/2 connection to a server, which carries any number of calls at once. Any thread may use it."""
 
     def __init__(self, server: Server, number: int = 0) -> None:
-        """number: the server's number. Raises a ConfigError if it cannot be reached, or does not use gRPC."""
+        """number: the server's number. Raises ConfigError if the server cannot be reached or does not use gRPC."""
         grpc, address = _grpc(), server.address
         try:
-            # A plain connection first, because grpcio reports neither the cause of a failure nor the peer's address.
+            # A plain connection comes first, because grpcio reports neither the cause of a failure nor the peer's
+            # address.
             first = connect(server, CONNECT_TIMEOUT_S)
         except OSError as e:
             unreachable(address, e)
@@ -96,7 +97,7 @@ class Channel:
             ) from None
 
     def call(self, request: Request, timeout_s: float) -> Any:
-        """Begins a call; returns its future."""
+        """Starts a call, and returns its future."""
         made = self._made(request.path)
         return made.future(_message(request), timeout=timeout_s, metadata=self._metadata)
 
@@ -111,7 +112,7 @@ class Channel:
 
     def _made(self, path: str) -> Any:
         made = self._calls.get(path)
-        if made is None:  # without serialisers: bytes in, bytes out
+        if made is None:  # bytes in and bytes out, because no serialisers are given
             made = self._calls[path] = self._channel.unary_unary(path)
         return made
 
@@ -130,9 +131,9 @@ def _reply(content: bytes | None) -> Reply:
 
 
 def reply_of(future: Any, timeout_s: float) -> Reply:
-    """Returns the reply of a call that has ended.
+    """Returns the reply to a call that has ended.
 
-    Raises LateReply past its deadline, ConnectionError if the server is unavailable, and BadReply if the reply
+    Raises LateReply if the deadline has passed, ConnectionError if the server is unavailable, and BadReply if the reply
     is not a message.
     """
     error = future.exception()
@@ -140,7 +141,9 @@ def reply_of(future: Any, timeout_s: float) -> Reply:
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """Returns a failed call's reply by its code, because grpcio does not report its origin. Raises like `reply_of`."""
+    """Returns a failed call's reply, judged by its code, because grpcio does not report whether the client or the
+    server failed. Raises the same errors as `reply_of`.
+    """
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
         raise LateReply(f"no reply within {timeout_s:g} s (--request-timeout)")
@@ -157,18 +160,19 @@ class CallLink:
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self.opened = 0
-        """Channels opened so far; a channel reconnects by itself."""
+        """Number of channels opened so far; a channel reconnects by itself."""
 
     def exchange(self, request: Request) -> Reply:
-        """Makes the call and waits for its end. Raises OSError or BadReply, or a ConfigError on the first call."""
+        """Makes the call and waits for its end. Raises OSError or BadReply; on the first call also ConfigError."""
         return self._open().reply(request, self._timeout_s)
 
     def open_at_start(self) -> None:
-        """Connects before a run. Raises a ConfigError if the server cannot be reached."""
+        """Connects before a run. Raises ConfigError if the server cannot be reached."""
         self._open()
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not send a message."""
+        """Makes a call before a run. Raises ConfigError if the server cannot be reached or does not send a message.
+        """
         try:
             return self.exchange(request)
         except OSError as e:
@@ -183,7 +187,7 @@ class CallLink:
         return self._channel
 
     def peer(self) -> str:
-        """Returns the server's IP address; '' before the first call."""
+        """Returns the server's IP address, or '' before the first call."""
         return self._channel.peer if self._channel is not None else ""
 
     def is_local(self) -> bool:
@@ -197,17 +201,17 @@ class CallLink:
 
 
 class Calls:
-    """Calls in flight to one server or several replicas, over one channel each; a Transport.
+    """Calls in flight to one server or several replicas, over one channel per server; implements Transport.
 
-    If only one call can be in flight, the thread that waits for it makes it, which saves two hops between
-    threads. Otherwise calls end on a thread of grpcio, which passes them to `turn`.
+    If only one call can be in flight, the thread that waits for it also makes it, which avoids two hand-overs between
+    threads. Otherwise calls end on one of grpcio's threads, which passes them to `turn`.
     """
 
     resent = reopened = 0
     outage_s = 0.0
     closes_after: Sequence[int] = ()
     refused: Mapping[int, Exception] = {}
-    """The attributes of Flights; grpcio opens connections, but does not report them."""
+    """Exist only because Flights has these attributes; grpcio opens connections itself, but does not report them."""
 
     def __init__(
         self,
@@ -216,7 +220,7 @@ class Calls:
         encode: Callable[[Sequence[int]], Request],
         timeout_s: float,
     ) -> None:
-        """connections: calls in flight to each server. Raises the same errors as Channel."""
+        """connections: number of calls in flight to each server. Raises the same errors as Channel."""
         self._encode = encode
         self._timeout_s = timeout_s
         self._waiting: deque[Flight] = deque()
@@ -227,7 +231,7 @@ class Calls:
         self.waited, self.waited_s = 0, 0.0
         self.gone: Exception | None = None
         self.begun: list[Flight] | None = None
-        """The attribute of Flights; no gRPC reply is a stream."""
+        """Exists only because Flights has this attribute; no gRPC reply is a stream."""
         self._channels: list[Channel] = []
         try:
             for number, server in enumerate(servers):
@@ -240,7 +244,7 @@ class Calls:
             self._free.append(channel)
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Prepares the requests of these samples, if they are short. No other call may run at the same time."""
+        """Prepares the requests for these samples if they are short. No other method may run at the same time."""
         self._ready.clear()
         end_s, left_bytes = monotonic() + PREPARE_S, READY_BYTES
         for index in indices:
@@ -256,7 +260,7 @@ class Calls:
                 self._ready[index] = Request(request.path, body=[message])
 
     def submit(self, flight: Flight) -> None:
-        """Makes the flight's call, at once or when fewer calls are in flight."""
+        """Makes the flight's call, either at once or when fewer calls are in flight."""
         self._waiting.append(flight)
         if self._alone:
             if not self._free or len(self._waiting) > 1:
@@ -277,7 +281,7 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Looks again: the issuing thread may have added a flight after the first look.
+                # Looks again, because the issuing thread may have added a flight after the first look.
                 free.append(channel)
                 continue
             flight.server = channel.number
@@ -294,7 +298,7 @@ class Calls:
                 future.add_done_callback(partial(self._end, flight, channel))
 
     def _encoded(self, flight: Flight) -> Request | None:
-        """Returns the request of a flight; None if it cannot be made, and the flight has failed."""
+        """Returns the flight's request, or None if it cannot be made; the flight has then failed."""
         flight.taken_ns = wall_ns()
         if self.gone is not None:
             _fail(flight, "server-gone", self.gone)
@@ -310,12 +314,12 @@ class Calls:
         return request
 
     def _end(self, flight: Flight, channel: Channel, future: Any) -> None:
-        """Passes an ended call on. Runs on grpcio's thread."""
+        """Passes on a call that has ended. Runs on one of grpcio's threads."""
         flight.read_ns = wall_ns()
         self._ended.put((flight, channel, future))
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Returns calls that have ended, waiting at most timeout_s, and makes waiting calls."""
+        """Returns calls that have ended, waiting at most timeout_s, and starts waiting calls."""
         return self._turn_alone(timeout_s) if self._alone else self._turn(timeout_s)
 
     def _turn(self, timeout_s: float) -> list[Flight]:
@@ -341,7 +345,7 @@ class Calls:
     def _turn_alone(self, timeout_s: float) -> list[Flight]:
         before_s = monotonic()
         with suppress(Empty):
-            self._ended.get(timeout=timeout_s)  # `submit` has put in one item per flight
+            self._ended.get(timeout=timeout_s)  # `submit` has queued one item per flight
         if not self._waiting:
             self.waited_s = monotonic() - before_s
             return []
@@ -355,7 +359,7 @@ class Calls:
         return [flight]
 
     def _take(self, flight: Flight, reply: Callable[[], Reply]) -> None:
-        """Sets the flight's reply, or its failure. A server that fails all calls for GIVE_UP_S is given up."""
+        """Sets the flight's reply or its failure. Gives up on a server if all calls to it fail for GIVE_UP_S."""
         try:
             flight.reply = reply()
         except LateReply as e:
@@ -372,19 +376,19 @@ class Calls:
             self._failing_since_s = 0.0
 
     def wake(self) -> None:
-        """Ends the wait of a `turn` in another thread."""
+        """Ends the wait of a `turn` that runs in another thread."""
         self._ended.put(None)
 
     def forget(self) -> None:
-        """Sets the counts to 0, before the run."""
+        """Resets the counts to 0 before the run."""
         self.waited = 0
 
     def peers(self) -> list[tuple[str, bool]]:
-        """Returns each server's address, and whether it is on this machine."""
+        """Returns each server's address, and whether the server is on this machine."""
         return [(channel.peer, channel.is_local) for channel in self._channels]
 
     def close(self) -> None:
-        """Closes every channel. No thread may be in `submit` or `turn`."""
+        """Closes all channels. No thread may be in `submit` or `turn`."""
         for channel in self._channels:
             channel.close()
 

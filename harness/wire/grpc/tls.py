@@ -1,7 +1,8 @@
-"""Makes grpcio trust only the certificate that the harness has seen in a first handshake.
+"""Makes grpcio trust only the certificate that the harness received in a first handshake.
 
-grpcio cannot skip the check of a name, and does not read the system's certificates as Python's ssl does. So a first
-connection checks the server by the rules of https:// (or not at all, with --insecure), and its certificate is pinned.
+grpcio cannot skip the check of the server's name, and does not read the system's certificates like Python's ssl module.
+A first connection therefore checks the server by the rules of https:// (or not at all, with --insecure), and pins its
+certificate.
 """
 
 import ssl
@@ -13,9 +14,9 @@ Options = tuple[tuple[str, Any], ...]
 
 
 def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tuple[Any, Options]:
-    """Returns credentials and options of a channel. Raises the same errors as `connect`.
+    """Returns the credentials and options for a channel. Raises the same errors as `connect`.
 
-    grpc: the module. first: an open connection to the server.
+    grpc: the grpcio module. first: an open connection to the server.
     """
     assert server.tls is not None
     address = server.address
@@ -31,7 +32,7 @@ def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tu
 
 
 def _name(server: Server, pem: str, timeout_s: float) -> str:
-    """Returns a name in the certificate; Python reports it only for a trusted certificate."""
+    """Returns a name in the certificate, which Python reports only for a trusted certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -1,1 +1,1 @@
-"""Null servers, which answer at once with the same bytes, to measure the limits of the client."""
+"""Null servers, which reply at once with the same bytes, to measure the client's limits."""

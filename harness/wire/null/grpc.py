@@ -1,6 +1,6 @@
-"""Answers every call over gRPC with the same message: the null server's loop for HTTP/2 (RFC 9113).
+"""Replies to every gRPC call with the same message: the null server's loop for HTTP/2 (RFC 9113).
 
-It never decodes the headers of a call, because every call gets the same answer. So it does not need HPACK.
+It never decodes a call's headers, because the reply does not depend on them, so it does not need HPACK.
 """
 
 import select
@@ -22,12 +22,12 @@ _FRAME_HEAD_BYTES = 9
 _MOST_WINDOW = 2**31 - 1
 _FIRST_WINDOW = 65_535
 _MOST_DATA = 16_384
-"""Bytes of a frame that every client accepts."""
+"""Size of a frame in bytes that every client accepts."""
 
 _SETTING = Struct(">HI")
 _READ_BYTES = 1 << 20
 
-# Literal headers that are not added to a table; `:status: 200` and the name `content-type` are in the static table.
+# Literal headers that are not added to a table. `:status: 200` and the name `content-type` are in the static table.
 _FIRST = b"\x88\x0f\x10\x10application/grpc"
 _LAST = b"\x00\x0bgrpc-status\x010"
 
@@ -53,17 +53,19 @@ class _Connection:
         self.data = b""
         self.greeted = False
         self.received = 0
-        """Bytes of DATA since the client's window was last enlarged."""
+        """Number of DATA bytes received since the client's window was last enlarged."""
         self.window = _FIRST_WINDOW
-        """Bytes of DATA that the client accepts on all streams together."""
+        """Number of DATA bytes that the client accepts on all streams together."""
         self.stream_window = _FIRST_WINDOW
         self.due: list[bytes] = []
-        """Streams whose answer waits for the window."""
+        """Streams whose reply waits until the window is large enough."""
         self.unsent = memoryview(b"")
 
 
 class GrpcLoop:
-    """A loop with one thread and one level-triggered epoll. An answer above a stream's window ends the connection."""
+    """Handles all connections on one thread with one level-triggered epoll. A reply that exceeds a stream's window ends
+    the connection.
+    """
 
     def __init__(self, listening: socket.socket, reply: bytes) -> None:
         listening.setblocking(False)
@@ -77,7 +79,7 @@ class GrpcLoop:
             _frame(_HEADERS, _END_HEADERS | _END_STREAM, _NO_STREAM, _LAST),
         ]
         self._pieces: list[bytes] = []
-        """The parts of an answer between which the stream's number is inserted."""
+        """The parts of a reply, between which the stream's number is inserted."""
         before = b""
         for frame in frames:
             self._pieces.append(before + frame[:5])
@@ -100,7 +102,7 @@ class GrpcLoop:
                         self._send(connection, b"")
                     if event & ~select.EPOLLOUT:
                         self._read(connection)
-                except (OSError, ValueError):  # the client is gone, or does not speak HTTP/2
+                except (OSError, ValueError):  # the client has disconnected, or does not speak HTTP/2
                     del connections[fd]
                     connection.sock.close()
 
@@ -145,7 +147,7 @@ class GrpcLoop:
     def _frame(
         self, connection: _Connection, kind: int, flags: int, stream: bytes, content: bytes
     ) -> Iterator[bytes]:
-        """Handles a frame; yields the frames that answer it at once."""
+        """Handles a frame, and yields the frames that must be sent at once."""
         if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
             connection.due.append(stream)
         if kind == _DATA:
@@ -166,7 +168,7 @@ class GrpcLoop:
             raise ConnectionResetError
 
     def _answers(self, connection: _Connection) -> Iterator[bytes]:
-        """Yields the answers that are due, as far as the client accepts them."""
+        """Yields the replies that are due, as far as the client's window allows."""
         due = connection.due
         if due and self._size > connection.stream_window:
             raise ValueError("the answer is larger than the window of a stream")

@@ -1,6 +1,6 @@
-"""Answers every HTTP request, or every call over gRPC, with the same bytes, in a separate process.
+"""Replies to every HTTP request or gRPC call with the same bytes, from a separate process.
 
-The client's floor and ceiling are measured with it, so they are the time of the client and the kernel alone.
+It serves to measure the client's floor and ceiling, which therefore contain only the time of the client and the kernel.
 """
 
 import gc
@@ -24,16 +24,18 @@ _READ_BYTES = 1 << 16
 _SCRATCH_BYTES = 1 << 20
 _MOST_HEAD_BYTES = 1 << 16
 _MOST_LENGTHS = 1024
-"""The body lengths of at most this many heads are remembered. A measured client sends few different heads."""
+"""The body lengths for at most this many heads are stored, because a measured client sends few different heads.
+"""
 
 _UNKNOWN = -(1 << 62)
-"""Stands for the length of an unknown head. Sums with it are negative, so they are never taken for a length."""
+"""Stands for the length of an unknown head; sums that contain it are negative, so they are never mistaken for a length.
+"""
 
 _START_LIMIT_S = 30.0
 
 
 class NullServer:
-    """A server that ends with the block, and with the thread that entered it.
+    """A server that runs until the `with` block ends, or the thread that entered the block ends.
 
     with NullServer(reply) as server:
         ...  # server.url
@@ -42,13 +44,16 @@ class NullServer:
     """
 
     def __init__(self, reply: bytes, *, unix: Path | None = None, grpc: bool = False) -> None:
-        """reply: status line, headers and body; for gRPC the message. unix: a new path to listen at."""
+        """reply: status line, headers and body; for gRPC, the message. unix: a new path for a Unix socket to listen on.
+        """
         self._reply = reply
         self._unix = unix
         self._grpc = grpc
         self._stack = ExitStack()
         self.url = ""
-        """`http://127.0.0.1:PORT`, `grpc://127.0.0.1:PORT` or `http+unix://PATH`; set on entering, like `pid`."""
+        """`http://127.0.0.1:PORT`, `grpc://127.0.0.1:PORT` or `http+unix://PATH`; set on entry to the block, like
+        `pid`.
+        """
         self.pid = 0
 
     def __enter__(self) -> Self:
@@ -93,7 +98,7 @@ class NullServer:
 
 
 class Loop(Protocol):
-    """Accepts connections and answers on them until its process ends."""
+    """Accepts connections and replies on them until its process ends."""
 
     def __init__(self, listening: socket.socket, reply: bytes) -> None: ...
 
@@ -105,14 +110,14 @@ def main() -> None:
 
 
 def serve(make: type[Loop], channel: child.Channel, listening: int, reply: int) -> None:
-    """Runs the whole process. listening, reply: descriptors."""
+    """Runs the whole server process. listening, reply: file descriptors."""
     with open(reply, "rb") as file:
         file.seek(0)
         loop = make(socket.socket(fileno=listening), file.read())
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.collect()
-    gc.disable()  # the loop makes no reference cycles
+    gc.disable()  # the loop creates no reference cycles
     channel.send("ready")
     loop.run()
 
@@ -125,13 +130,15 @@ class _Connection:
         self.begun = b""
         """The beginning of an incomplete head."""
         self.missing = 0
-        """Bytes of a body that have not arrived yet."""
+        """Number of body bytes that have not arrived yet."""
         self.unsent = memoryview(b"")
-        """Bytes that did not fit into the socket's buffer; nothing is read while they wait."""
+        """Bytes that did not fit into the socket's buffer; while they wait, nothing is read."""
 
 
 class _Loop:
-    """A loop with one thread and one epoll, level-triggered: bytes that a read leaves cause the next event."""
+    """Handles all connections on one thread with one level-triggered epoll, so bytes that a read leaves cause another
+    event.
+    """
 
     def __init__(self, listening: socket.socket, reply: bytes) -> None:
         listening.setblocking(False)
@@ -141,7 +148,7 @@ class _Loop:
         self._poll.register(listening.fileno(), select.EPOLLIN)
         self._connections: dict[int, _Connection] = {}
         self._lengths: dict[bytes, int] = {}
-        """Head, including its end -> bytes of its body."""
+        """Maps a head, including its end, to the length of its body."""
         self._scratch = bytearray(_SCRATCH_BYTES)
 
     def run(self) -> None:
@@ -162,7 +169,7 @@ class _Loop:
                 except (
                     OSError,
                     ValueError,
-                ):  # the client is gone, or its request cannot be read
+                ):  # the client has disconnected, or its request cannot be read
                     del connections[fd]
                     connection.sock.close()
 
@@ -188,7 +195,7 @@ class _Loop:
             self._read_parts(connection, connection.begun + data)
 
     def _read_parts(self, connection: _Connection, data: bytes) -> None:
-        """Reads the beginning of a request, or several requests, from data."""
+        """Reads the beginning of a request, or several requests, from `data`."""
         requests = at = 0
         while (end := data.find(_END, at)) >= 0:
             end += len(_END)
