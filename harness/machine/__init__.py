@@ -1,1 +1,1 @@
-"""The machine of a run: cores, memory, log, threads, and power."""
+"""The machine that runs a benchmark: its cores, memory, logs, threads and power."""

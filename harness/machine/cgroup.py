@@ -1,6 +1,7 @@
-"""Reads the container's limits of processor time and memory, from cgroup version 2 or 1.
+"""Reads the container's limits on processor time and memory from cgroup version 2 or 1.
 
-A limit applies to all child groups, so the limits of this process's group and of all its parent groups are read.
+A limit applies to all child groups, so this module reads the limits of the process's own group and of all its parent
+groups.
 """
 
 import re
@@ -29,17 +30,17 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit_bytes() -> int | None:
-    """Returns the lowest limit, or None without a limit."""
+    """Returns the lowest memory limit, or None without a limit."""
     return min((limit for limit, _ in _memory()), default=None)
 
 
 def memory_left_bytes() -> int | None:
-    """Returns the memory that is still available below the limits, or None without a limit."""
+    """Returns the amount of memory that the limits still allow, or None without a limit."""
     return min((limit - used for limit, used in _memory()), default=None)
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Yields each memory limit and the memory used by its group, in bytes.
+    """Yields each memory limit and the memory that its group uses, in bytes.
 
     Inactive file pages count as free, as in Kubernetes and Docker, because the kernel drops them before the limit is
     reached.
@@ -58,7 +59,7 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """Returns the time for which the quota has stopped this group so far, or None if unknown."""
+    """Returns the total time for which the quota has stopped this group, or None if unknown."""
     times_s = []
     for folder in _folders("cpu"):
         stat = text(folder / "cpu.stat")
@@ -70,7 +71,7 @@ def throttled_s() -> float | None:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """Yields the folders of this process's group and its parent groups, in each hierarchy that may have the
+    """Yields the folders of this process's group and its parent groups in each hierarchy that may contain the
     controller.
     """
     for line in text(OWN).splitlines():

@@ -69,12 +69,12 @@ class Chunks:
         self.body = bytearray()
         self.is_complete = False
         self._missing = 0
-        """Number of bytes of the chunk that have not arrived yet, including the line end after the chunk."""
+        """Number of bytes in the chunk that have not arrived yet, including the line break after the chunk."""
         self._is_last = False
         self._trailer_bytes = 0
 
     def add(self, data: bytes) -> bytes:
-        """Adds received bytes. Returns the bytes that cannot be read yet, or that follow the body."""
+        """Adds received bytes. Returns the bytes that cannot be processed yet, or that follow the body."""
         at = 0
         while not self.is_complete:
             if self._missing:
@@ -95,7 +95,9 @@ class Chunks:
         return data[at:]
 
     def _take(self, data: bytes, at: int) -> int:
-        """Reads bytes of a chunk or the line end after it. Returns the number of bytes read; 0 if more must arrive."""
+        """Processes bytes of a chunk, or the line break after the chunk. Returns the number of processed bytes, or 0 if
+        more bytes must arrive first.
+        """
         of_body = self._missing - len(LINE)
         if of_body > 0:
             part = data[at : at + of_body]

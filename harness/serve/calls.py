@@ -14,11 +14,11 @@ from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
-"""Parameters of unsupported extensions. They are refused, because an answer that ignores them would be wrong."""
+"""Parameters of unsupported extensions. The server refuses them, because a reply that ignores them would be wrong."""
 
 
 class Template(NamedTuple):
-    """An answer without its times and its tensor bytes."""
+    """A reply without its times and the bytes of its tensors."""
 
     key: Sequence[object]
     """Name, type and shape of each tensor."""
@@ -27,7 +27,7 @@ class Template(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """A tensor whose values are in the bytes after the JSON."""
+    """A tensor whose values follow the JSON as bytes."""
 
     name: str
     datatype: str
@@ -36,7 +36,7 @@ class _Raw(NamedTuple):
     end: int
 
     def array(self, tensors: memoryview) -> Array:
-        """Returns the values as a view of `tensors`, or as a copy if the bytes are not aligned for the type."""
+        """Returns the values as a view of `tensors`, or as a copy if the bytes are not aligned for the number type."""
         raw, count = tensors[self.begin : self.end], prod(self.shape)
         if self.datatype == "BYTES":
             return texts_from(raw, count).reshape(self.shape)
@@ -46,27 +46,28 @@ class _Raw(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """An inference request without the bytes after its JSON."""
+    """An inference request, without the bytes that follow its JSON."""
 
     samples: int
     raw: Sequence[_Raw]
     given: Mapping[str, Array]
     """The inputs whose values are in the JSON."""
     outputs: Mapping[str, bool] | None
-    """Maps the name of each requested output to whether it is requested as binary. None if all outputs are requested;
-    `all_binary` then applies.
+    """Maps the name of each requested output to whether the client requests it as binary. None if the client requests
+    all outputs; `all_binary` then applies to them.
     """
     all_binary: bool
     request_id: str | None
     template: Template | None = None
-    """Template of the last answer; None if some of its tensors are not binary."""
+    """Template of the last reply, or None if some tensors in the reply are not binary."""
 
     @property
     def raw_bytes(self) -> int:
         return self.raw[-1].end if self.raw else 0
 
     def inputs(self, tensors: memoryview) -> Mapping[str, Array]:
-        """Returns all inputs by name. tensors: the bytes after the JSON. Raises Refusal."""
+        """Returns all inputs by name. tensors: the bytes that follow the JSON. Raises Refusal if the bytes do not fit.
+        """
         if len(tensors) != self.raw_bytes:
             raise Refusal(
                 400,
@@ -89,7 +90,7 @@ def parsed(text: bytes) -> object:
 
 
 def read_call(content: object, served: Served) -> Call:
-    """Checks a request and returns it as a Call. Raises Refusal with the faulty field. content: the parsed JSON."""
+    """Checks a request, and returns it as a Call. Raises Refusal with the faulty field. content: the parsed JSON."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")
@@ -193,7 +194,7 @@ def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
 def _value(
     name: str, datatype: str, shape: tuple[int, ...], tensor: Mapping[str, Any], begin: int
 ) -> _Raw | Array:
-    """Returns the values of a tensor. begin: position of the tensor's first byte if the tensor is binary."""
+    """Returns the values of a tensor. begin: position of the tensor's first byte, if the tensor is binary."""
     size = _parameters(tensor, f"input {name!r}").get("binary_data_size")
     if size is None:
         try:

@@ -77,7 +77,7 @@ def _loop_of(
     listening: socket.socket,
     stack: ExitStack,
 ) -> tuple[Loop, Completions | OpenInference]:
-    """Returns the loop and its handler. `stack` closes the resources that they use.
+    """Returns the loop and its handler; `stack` closes what they use.
 
     Raises ConfigError if options of the Open Inference Protocol are set for a language model.
     """
@@ -137,7 +137,7 @@ def _serve(
 
 
 def exposure(address: str, at: Endpoint) -> str:
-    """Returns a warning if other machines may reach the address; "" if only this machine can reach it."""
+    """Returns a warning if other machines may be able to reach the address, or "" if only this machine can."""
     if is_loopback(address):
         return ""
     return f"anyone who reaches {at} can use the model: there is no password and no encryption"

@@ -1,7 +1,7 @@
-"""Answers requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
+"""Handles requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
 
-All requests of a client with binary tensors contain the same JSON. Therefore, this JSON is parsed only once, into a
-`Call`, and the JSON of the answers is also written only once.
+A client with binary tensors sends the same JSON in all its requests. The JSON is therefore parsed only once, into a
+`Call`, and the JSON of the replies is also written only once.
 """
 
 import json
@@ -34,7 +34,7 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch
 
 _Content = Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None
-"""Content of an answer: JSON, text, or nothing."""
+"""Content of a reply: JSON, text, or nothing."""
 
 VERSION = "1"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
@@ -46,31 +46,36 @@ _ABSENT = {
     "trace": "/v2/trace",
     "logging": "/v2/logging",
 }
-"""Triton's extensions that are not supported, and the beginning of each extension's paths."""
+"""Maps Triton extensions that are not supported to the beginning of their paths."""
 
 MOST_CALLS = 256
-"""Maximum number of requests whose JSON is cached. It is low, because a client sends only a few batch sizes."""
+"""At most this many requests have their JSON cached. A low number is enough, because a client sends only a few batch
+sizes.
+"""
 
 MOST_CALL_BYTES = 1 << 14
 JOINED_BYTES = 1 << 14
-"""Maximum size of tensors that are copied behind the head. For small tensors, this is faster than sending an additional
-buffer.
+"""Tensors up to this size are copied behind the head, because this is faster for small tensors than sending an
+additional buffer.
 """
 
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""Header with times in ms: in the socket's queue, in the backend, and from arrival to sending. It is the last line of
-the head. All lines before it are the same in each reply, so the harness's client need not parse them again.
+"""Header with times in ms: waiting in the socket's queue, computing in the backend, and the total from arrival to
+sending. It is the last line of the head, because all earlier lines are the same in each reply, and the harness's client
+then need not parse them again.
 """
 
 
 class OpenInference:
-    """Handles requests for one model. `Loop` calls it."""
+    """Handles the requests for one model; `Loop` calls it. `Loop` calls it."""
 
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
     ) -> None:
-        """name: name of the server. statistics: shared counts if several models count as one; None: separate counts."""
+        """name: the server's name. statistics: counts that several models share if they count as one model, or None for
+        separate counts.
+        """
         self._served = served
         self.statistics = statistics or Statistics(served.name)
         self._name = name
@@ -95,7 +100,7 @@ class OpenInference:
         """The first error that the backend raised."""
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Answers a request. Returns the parts of the answer, or a Later if they come later."""
+        """Handles a request. Returns the parts of the reply, or a Later if the parts follow later."""
         taken_ns = time_ns()
         head = request.head
         try:
@@ -116,12 +121,12 @@ class OpenInference:
 
     @property
     def refused(self) -> int:
-        """Number of requests that were answered with an error."""
+        """Number of requests to which the server replied with an error."""
         return self.statistics.refused
 
     @property
     def unknown(self) -> int:
-        """Number of refused requests for a path that the server does not have."""
+        """Number of refused requests for a path that does not exist on the server."""
         return self.statistics.unknown
 
     def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
@@ -161,7 +166,7 @@ class OpenInference:
         return self.statistics.of_triton(VERSION)
 
     def has_model(self, name: str, version: str) -> bool:
-        """Returns whether the server has this model. version: "" for any version."""
+        """Returns whether the server serves this model. version: "" for any version."""
         return name == self.model and version in ("", VERSION)
 
     def check_model(self, name: str, version: str) -> None:
@@ -202,10 +207,10 @@ class OpenInference:
     def computed_call(
         self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
     ) -> tuple[Call, Mapping[str, Array], Stamps]:
-        """Computes the answer to a request that did not arrive over HTTP.
+        """Runs a request that did not arrive over HTTP.
 
-        content: the request's JSON. tensors: the bytes after the JSON. Returns the call, the requested outputs, and the
-        times for `count`. Raises Refusal.
+        content: the request's JSON. tensors: the bytes that follow the JSON. Returns the call, the requested outputs,
+        and the times for `count`. Raises Refusal if the request is refused.
         """
         call = read_call(content, self._served)
         batch = Batch(call.samples, call.inputs(tensors))
@@ -213,7 +218,7 @@ class OpenInference:
         return call, _asked_for(call, outputs), stamps
 
     def count(self, samples: int, stamps: Stamps, now_ns: int) -> None:
-        """Counts an answered request."""
+        """Counts a request that was processed."""
         self.answered += 1
         self.statistics.add(samples, stamps, now_ns)
 
@@ -223,13 +228,13 @@ class OpenInference:
         begun_ns = time_ns()
         try:
             outputs = self._served.infer(batch)
-        except Exception as e:  # the exceptions of the frameworks have no common base class
+        except Exception as e:  # the frameworks' exceptions share no base class
             self.statistics.add_failed(time_ns() - arrived_ns)
             raise self._failed(e) from e
         return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())
 
     def _asked(self, request: Request) -> tuple[Call, Batch]:
-        """Returns a request as a Call, and its inputs as a Batch. Raises Refusal."""
+        """Returns a request as a Call, and its inputs as a Batch. Raises Refusal if the request is refused."""
         head, body = request
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
@@ -250,10 +255,10 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """Returns the parts of the answer. The last argument is text for the header before the times."""
+        """Returns the parts of the reply. told: text in the header before the times."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
-        # No time may be negative, even if the clock was set back during the request.
+        # Prevents negative times, which would occur if the clock was set back during the request.
         now_ns = time_ns()
         self.count(call.samples, stamps, now_ns)
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)
@@ -276,7 +281,7 @@ class OpenInference:
     def _answer(
         self, call: Call, outputs: Mapping[str, Array]
     ) -> tuple[Template, Sequence[bytes | memoryview]]:
-        """Returns the answer, and the bytes of its binary tensors."""
+        """Returns the template of the reply, and the bytes of its binary tensors."""
         outputs = _asked_for(call, outputs)
         key = [(name, rows.dtype, rows.shape) for name, rows in outputs.items()]
         if call.template is not None and call.template.key == key:
@@ -323,7 +328,8 @@ class OpenInference:
             return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
         headers = {
             "Content-Type": _BINARY,
-            # Before Inference-Header-Content-Length, because some clients search the head for `Content-Length`.
+            # This header comes before Inference-Header-Content-Length, because some clients search the head for
+            # `Content-Length`.
             "Content-Length": size,
             "Inference-Header-Content-Length": len(text),
         }
@@ -331,7 +337,7 @@ class OpenInference:
 
 
 def _empty() -> None:
-    """Returns no content, because the status is the complete answer."""
+    """Returns no content, because the status is the complete reply."""
 
 
 def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:

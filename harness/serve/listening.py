@@ -1,4 +1,4 @@
-"""Binds a server's port before the model is loaded, or reports why the port cannot be used."""
+"""Binds a server's port before the model is loaded, and reports an error if the port cannot be used."""
 
 import errno
 import socket
@@ -9,11 +9,11 @@ from harness.core.config.parse import Endpoint
 from harness.errors import ConfigError
 
 BACKLOG = 1024
-"""Number of connections that may wait to be accepted. The kernel may allow fewer."""
+"""Number of connections that may wait to be accepted; the kernel may allow fewer."""
 
 
 def bound(listen: Endpoint) -> socket.socket:
-    """Returns a bound socket; the caller must call `listen`."""
+    """Returns a bound socket, on which the caller must call `listen`."""
     with in_use(listen):
         found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
@@ -29,7 +29,7 @@ def bound(listen: Endpoint) -> socket.socket:
 
 @contextmanager
 def in_use(listen: Endpoint) -> Iterator[None]:
-    """Raises ConfigError if the address cannot be used."""
+    """Turns an error in the `with` block into ConfigError if the address cannot be used."""
     try:
         yield
     except OSError as e:

@@ -10,7 +10,7 @@ from harness.serve.listening import BACKLOG, bound, in_use
 def serve(listen: Endpoint, allowed: frozenset[str]) -> int:
     """Serves until a signal arrives. Returns the exit status. Raises ConfigError if the address cannot be used.
 
-    allowed: environment variables that a run may send to a server.
+    allowed: names of environment variables that a run may send to a server.
     """
     with bound(listen) as listening:
         with in_use(listen):

@@ -1,4 +1,5 @@
-"""Serves HTTP/1.1 connections in one thread. Reads requests, calls the handler for each, and sends the answers."""
+"""Serves HTTP/1.1 connections on one thread: reads requests, calls the handler for each, and sends the replies.
+"""
 
 import errno
 import os
@@ -17,29 +18,29 @@ from harness.serve.patience import SILENT_NS, TICK_NS, WAIT_NS, Patience
 from harness.serve.requests import END, Head, Parser, Request
 
 Parts = Sequence[bytes | memoryview]
-"""The parts of an answer. Each memoryview must contain bytes in one dimension."""
+"""The parts of a reply. Each memoryview must be one-dimensional and contain bytes."""
 
 
 class Later:
-    """An answer whose parts `Work` returns after the handler has returned."""
+    """A reply whose parts `Work` returns after the handler has returned."""
 
     __slots__ = ("closes", "is_awaited")
 
     def __init__(self) -> None:
         self.closes = False
-        """Whether the connection must be closed to mark the end of the answer."""
+        """Whether closing the connection marks the end of the reply."""
         self.is_awaited = True
         """Whether the client is still connected. Only the loop sets this value."""
 
 
 Handler = Callable[[Request, int], "Parts | Later"]
-"""Returns the parts of the answer to a request. The second argument is the wall-clock time in ns at which the last byte
+"""Returns the parts of the reply to a request. The second argument is the wall-clock time in ns at which the last byte
 of the request arrived.
 """
 
 
 class Part(NamedTuple):
-    """The next bytes of an answer."""
+    """The next bytes of a reply."""
 
     later: Later
     content: bytes
@@ -47,21 +48,22 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a small part of the work for incomplete answers. Returns the parts to send, or None if there is no work."""
+"""Does a small part of the work on incomplete replies. Returns the parts to send, or None if there is no work."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
-"""Returns the JSON of the answer for the status and the text of an error."""
+"""Returns the JSON of an error reply, given the status and the error text."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""Time for which a connection is still read after its last answer. If bytes remained unread, TCP might drop the answer.
+"""After its last reply, a connection is still read for this time, because TCP might discard the reply if bytes remained
+unread.
 """
 
 DRAIN_NS = 1_000_000_000
-"""Time that incomplete answers may still take after a stop."""
+"""Incomplete replies are dropped if they take longer than this after a stop."""
 
 _SO_TIMESTAMPNS = 35
-"""Socket option that makes the kernel stamp received data with the wall-clock time in ns.
+"""Socket option that makes the kernel stamp received data with the wall-clock time.
 
 Source: include/uapi/asm-generic/socket.h.
 """
@@ -85,31 +87,33 @@ class _Connection:
         self.parser = Parser(known)
         self.keeps_open = True
         self.unsent = memoryview(b"")
-        """Bytes that did not fit into the socket's buffer. No request is read until they are sent."""
+        """Bytes that did not fit into the socket's buffer. No request is read until these bytes are sent."""
         self.later: Later | None = None
-        """The answer that is being sent; None between answers. Until it is complete, no request is read."""
+        """The reply that is being sent, or None between replies. No request is read until the reply is complete."""
         self.is_ending = False
-        """Whether the last answer has been sent. If so, received bytes are discarded until the connection is closed."""
+        """Whether the last reply has been sent; received bytes are then discarded until the connection is closed.
+        """
         self.taken_ns = 0
-        """Time on the clock of `Patience` when the peer last sent a complete request or received a long answer."""
+        """Time, on the clock of `Patience`, when the peer last completed a request or finished receiving a long reply.
+        """
         self.watched = _READING
         """Events that epoll reports for this connection."""
 
     @property
     def is_silent(self) -> bool:
-        """Whether the connection has no request or answer in progress."""
+        """Whether no request or reply is in progress on the connection."""
         return not (self.later or self.unsent or self.is_ending or self.parser.has_begun)
 
 
 class Loop:
-    """The server's loop. It uses one level-triggered epoll, so that unread bytes cause the next event.
+    """The server's loop, which uses one level-triggered epoll, so that unread bytes cause another event.
 
-    If a peer does not complete a message within its time limit (`patience`), its request is refused or its connection
-    is closed. A connection without a request may stay open until its descriptor is needed.
+    If a peer does not complete a message within its time limit (`patience`), the loop refuses the request or closes the
+    connection. A connection without a request may stay open until another connection needs its descriptor.
 
-    The requests of one connection are answered in order. Requests of several connections are answered in the order in
-    which the kernel reports them. The handler runs in this thread; while it runs, requests wait in the sockets. `work`
-    runs in this thread, too. It is called once after each check of the sockets as long as there is work.
+    The loop handles the requests on one connection in order. Across connections, it handles requests in the order in
+    which the kernel reports them. The handler runs on this thread, and requests wait in the sockets in the meantime.
+    `work` also runs on this thread, once after each check of the sockets while there is work.
     """
 
     def __init__(
@@ -119,9 +123,9 @@ class Loop:
         work: Work = lambda: None,
         problem: Problem = lambda _status, text: {"error": text},
     ) -> None:
-        """listening: a socket that is bound and listens. The loop closes it.
+        """listening: a bound and listening socket, which the loop closes.
 
-        work: completes the answers if the handler returns a Later. problem: makes the JSON of an error.
+        work: completes replies for which the handler returned a Later. problem: creates the JSON for an error.
         """
         listening.setblocking(False)
         self._listening = listening
@@ -135,7 +139,7 @@ class Loop:
         self._problem = problem
         self._later: dict[Later, _Connection] = {}
         self.accepts = True
-        """Whether new connections are accepted; False while no descriptor is free."""
+        """Whether the loop accepts new connections; False while no descriptor is free."""
         self.address: tuple[str, int] = listening.getsockname()[:2]
         self._poll = select.epoll()
         self._poll.register(self._stop_fd, select.EPOLLIN)
@@ -149,11 +153,11 @@ class Loop:
         return len(self._connections)
 
     def stop(self) -> None:
-        """Makes `run` end once all received requests have been answered. Safe in signal handlers."""
+        """Makes `run` end when replies to all received requests have been sent. Safe to call in signal handlers."""
         os.eventfd_write(self._stop_fd, 1)
 
     def wake(self) -> None:
-        """Makes the loop call `work` soon. Safe in other threads."""
+        """Makes the loop call `work` soon. Safe to call on other threads."""
         os.eventfd_write(self._wake_fd, 1)
 
     def run(self) -> None:
@@ -174,7 +178,7 @@ class Loop:
             os.close(self._wake_fd)
 
     def _drain(self) -> None:
-        """Answers the requests received so far, completes incomplete answers, and sends unsent bytes."""
+        """Handles the requests received so far, completes incomplete replies, and sends unsent bytes."""
         deadline_ns = time.monotonic_ns() + DRAIN_NS
         self._turn(0)
         while time.monotonic_ns() < deadline_ns and any(
@@ -214,8 +218,8 @@ class Loop:
         elif event & select.EPOLLOUT:
             self._send_rest(connection)
         elif connection.later is not None:
-            # Until the answer is sent, only a closed connection is reported: few clients send
-            # another request before the answer.
+            # Until the reply is sent, only the end of the connection is reported, because few clients send another
+            # request before the reply.
             self._watch(connection, select.EPOLLRDHUP)
         else:
             self._read(connection)
@@ -226,7 +230,7 @@ class Loop:
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
                 say(f"no more connections can be opened: {e.strerror}")
-                # Accepting resumes when a connection is closed.
+                # The loop accepts connections again when one is closed.
                 self._poll.unregister(self._listening.fileno())
                 self.accepts = False
             return
@@ -260,7 +264,7 @@ class Loop:
                 self._close(connection)
 
     def _free_descriptors(self) -> None:
-        """Closes connections without a request if new connections wait for a descriptor."""
+        """Closes connections that have no request if new connections wait for a descriptor."""
         if self.accepts:
             return
         long_ago_ns = self._patience.now_ns - SILENT_NS
@@ -269,7 +273,7 @@ class Loop:
                 self._close(connection)
 
     def _settle(self, connection: _Connection) -> None:
-        """Records that the peer has sent a complete request or taken its answer."""
+        """Records that the peer has sent a complete request or received its whole reply."""
         self._patience.settle(connection)
         connection.taken_ns = self._patience.now_ns
 
@@ -291,7 +295,7 @@ class Loop:
             self._answer(connection, _arrived_ns(ancillary))
 
     def _answer(self, connection: _Connection, arrived_ns: int) -> None:
-        """Answers the requests that are complete, but stops when an answer does not fit into the socket's buffer."""
+        """Handles the complete requests, but stops when a reply does not fit into the socket's buffer."""
         parser = connection.parser
         try:
             while not connection.unsent and (request := parser.next()) is not None:
@@ -318,12 +322,12 @@ class Loop:
             self._patience.wait_for(connection, WAIT_NS)
 
     def _refuse(self, connection: _Connection, status: int, text: str) -> None:
-        """Sends an error as the last answer of a connection."""
+        """Sends an error as the last reply on a connection."""
         connection.keeps_open = False
         self._send(connection, [json_answer(self._problem(status, text), CLOSE, status)])
 
     def _do_work(self) -> None:
-        """Calls `work` once, and sends the parts to the clients that are still connected."""
+        """Calls `work` once, and sends the returned parts to the clients that are still connected."""
         parts = self._work()
         self._has_work = parts is not None
         for later, content, is_last in parts or ():
@@ -347,7 +351,7 @@ class Loop:
             return
         self._send(connection, [content])
         if is_last and connection.keeps_open and not connection.unsent:
-            self._answer(connection, time.time_ns())  # answers requests that arrived together
+            self._answer(connection, time.time_ns())  # handles further requests that arrived together with the last one
 
     def _send(self, connection: _Connection, parts: Parts) -> None:
         try:
@@ -359,7 +363,7 @@ class Loop:
         except BlockingIOError:
             sent, size = 0, 1
         if sent < size:
-            # Copy it, because the backend may write its next answer into the same memory.
+            # A copy, because the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
             self._watch(connection, select.EPOLLOUT | self._while_incomplete(connection))
             self._patience.wait_for(connection, WAIT_NS)
@@ -373,7 +377,8 @@ class Loop:
 
     @staticmethod
     def _while_incomplete(connection: _Connection) -> int:
-        """Returns the events to watch. While an answer is incomplete, this is only the end of the connection."""
+        """Returns the events to watch while a reply is incomplete: only the end of the connection.
+        """
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
@@ -387,12 +392,12 @@ class Loop:
         if connection.later is not None:
             return
         if connection.keeps_open:
-            self._answer(connection, time.time_ns())  # answers requests that arrived together
+            self._answer(connection, time.time_ns())  # handles further requests that arrived together with the last one
         else:
             self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Ends sending. The client then closes the connection, or `_end_late` closes it."""
+        """Stops sending. Then either the client or `_end_late` closes the connection."""
         connection.sock.shutdown(socket.SHUT_WR)
         connection.is_ending = True
         self._patience.wait_for(connection, LINGER_NS)
@@ -404,7 +409,7 @@ def _without_body(answer: Parts) -> Parts:
 
 
 def _arrived_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Returns the kernel's time stamp, or the current time if the socket has no stamps, e.g. a Unix socket."""
+    """Returns the kernel's time stamp, or the current time if the socket provides no stamps, as with a Unix socket."""
     for _, kind, data in ancillary:
         if kind == _SO_TIMESTAMPNS:
             seconds, ns = _STAMP.unpack(data)

@@ -18,7 +18,7 @@ OF_A_RUN = (
     "provider",
     "input_shape",
 )
-"""Fields of RunOptions that `serve` accepts, in the order of the help."""
+"""Fields of RunOptions that `serve` accepts, in the order in which the help lists them."""
 
 OF_A_NODE = (
     "dataset",
@@ -57,7 +57,7 @@ DEFAULT_BLOCKS = 4096
 
 
 def parse_prefix_blocks(text: str) -> PrefixBlocks:
-    """Parses TOKENS[:BLOCKS]. Raises a ValueError."""
+    """Parses TOKENS[:BLOCKS]. Raises ValueError for any other text."""
     match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,9}))?", text)
     if match is None or 0 in (size := [int(match[1]), int(match[2] or DEFAULT_BLOCKS)]):
         raise ValueError(

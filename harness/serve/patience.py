@@ -1,33 +1,36 @@
-"""Tracks the peers for which a loop waits, and reports the peers whose time is over. Opens no socket."""
+"""Tracks the peers that a loop waits for, and reports the peers whose time limit has passed. Does not use sockets."""
 
 import time
 from typing import Generic, TypeVar
 
 WAIT_NS = 30_000_000_000
-"""Time limit for sending a request or for receiving an answer, plus BYTE_NS per byte. The limit applies to a complete
-message, so that a slow peer cannot keep its connection forever.
+"""A peer is late if sending a request or receiving a reply takes longer than this, plus BYTE_NS per byte. The limit
+applies to a complete message, so that a slow peer cannot hold its connection forever.
 """
 
 BYTE_NS = 10_000
-"""Additional time per byte. A peer that sends or reads at least 100 kB/s always has enough time."""
+"""Additional time per byte. A peer that sends or reads at least 100 kB/s is never late."""
 
 SILENT_NS = 10_000_000_000
-"""Time without a request after which a connection may be closed if a new connection needs its descriptor."""
+"""After this time without a request, a connection may be closed if a new connection needs its descriptor."""
 
 TICK_NS = 500_000_000
-"""Maximum part of the loop's work between two checks of the sockets that counts as waiting for peers. During this work,
-the bytes of the peers may already wait in the sockets. TICK_NS is also the interval between checks for late peers.
+"""If the loop works longer than this between two checks of the sockets, the excess does not count as waiting for peers,
+because the peers' bytes may already wait in the sockets. During this work, the bytes of the peers may already wait in
+the sockets. TICK_NS is also the interval between checks for late peers.
 """
 
 Peer = TypeVar("Peer")
 
 
 class Patience(Generic[Peer]):
-    """Stores when the peers for which a loop waits are due. Its clock stops while the loop does long work."""
+    """Stores by when the peers that a loop waits for must complete their messages. Its clock stops while the loop does
+    long work.
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
-        """Time for which the loop has waited, plus its work between waits (at most TICK_NS each)."""
+        """Time that the loop has spent waiting, plus its work between waits (at most TICK_NS each time)."""
         self._due_ns: dict[Peer, int] = {}
         self._looked_ns = time.monotonic_ns()
         self._next_ns = 0
@@ -36,7 +39,7 @@ class Patience(Generic[Peer]):
         return bool(self._due_ns)
 
     def begin_wait(self) -> None:
-        """Adds the loop's work since the last wait to the clock."""
+        """Adds the loop's work since the last wait to this clock."""
         self._look(TICK_NS)
 
     def end_wait(self) -> None:
@@ -54,7 +57,7 @@ class Patience(Generic[Peer]):
         self._due_ns[peer] = self.now_ns + wait_ns
 
     def add_bytes(self, peer: Peer, count: int) -> None:
-        """Extends the time limit of a peer that has sent or received `count` bytes."""
+        """Extends a peer's time limit after `count` more bytes were sent or received."""
         if peer in self._due_ns:
             self._due_ns[peer] += count * BYTE_NS
 
@@ -70,5 +73,5 @@ class Patience(Generic[Peer]):
         return True
 
     def late(self) -> list[Peer]:
-        """Returns the peers whose time is over."""
+        """Returns the peers whose time limit has passed."""
         return [peer for peer, due_ns in self._due_ns.items() if due_ns <= self.now_ns]

@@ -1,4 +1,4 @@
-"""Describes a server: its round-trip time, its protocols, its models, and how to measure them."""
+"""Describes a server: its round-trip time, protocols and models, and how to measure the models."""
 
 import json
 import time
@@ -24,7 +24,7 @@ from harness.wire.remote_backend import link_to
 
 ROUND_TRIPS = 20
 MOST_MODELS = 20
-"""Maximum number of models to which a sample of zeros is sent."""
+"""At most this many models receive a sample of zeros."""
 
 _PATHS = ("/v2", "/v1/models", "/")
 
@@ -32,7 +32,7 @@ _PATHS = ("/v2", "/v1/models", "/")
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
     """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached.
 
-    model: the server's name for a model, even if the server does not list the model.
+    model: the server's name for a model, which the server need not list.
     """
     found = looked_at(config, model)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -40,7 +40,8 @@ def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int
 
 
 def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
-    """Returns the server's description as plain values. Sends each model a sample of zeros to find out the encoding."""
+    """Returns the server's description as plain values. Sends each model a sample of zeros to determine the encoding.
+    """
     server = servers_of(config)[0]
     is_grpc = server.address.grpc
     link = link_to(server, request_timeout_s(config))
@@ -79,9 +80,9 @@ def _timed(exchange: Exchange, path: str) -> int:
 def _kserve(
     ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
 ) -> Mapping[str, Any] | None:
-    """Returns facts about a KServe server; None if it is a different kind of server.
+    """Returns facts about a KServe server, or None if the server is of a different kind.
 
-    ask: exchanges requests with HTTP paths. exchange: exchanges requests in the plug-in's protocol.
+    ask: exchanges requests with HTTP paths. exchange: exchanges requests in the protocol of the plug-in.
     """
     server = json_of(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
@@ -108,7 +109,7 @@ def _names(exchange: Exchange) -> list[str]:
 
 
 def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
-    """Returns the facts about a model that the plug-in finds out."""
+    """Returns the facts about a model that the plug-in can determine."""
     transport = "grpc" if is_grpc else "http"
     setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:
@@ -242,7 +243,7 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
 
 
 def _service_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines with the addresses of a JSON service, and the manifest of each address."""
+    """Yields lines with a JSON service's addresses and the manifest for each address."""
     yield f"protocol     {found['services_protocol']}"
     if not found["services"]:
         missing = (

@@ -1,8 +1,9 @@
-"""Splits the bytes of a connection into HTTP/1.1 requests. Opens no socket.
+"""Splits the bytes of a connection into HTTP/1.1 requests. Does not use sockets.
 
-Source: RFC 9112. Some requests are refused, as the RFC allows, because two programs may read them differently. These
-have a bare LF in a head with CRLF, folded lines, space before a colon, Content-Length together with Transfer-Encoding,
-or one of these headers twice. If all lines of a head end in a bare LF, it is accepted, because people may type it.
+Source: RFC 9112. Refuses some requests, as the RFC allows, because two programs may read them differently. These
+requests contain a bare LF in a head with CRLF, folded lines, a space before a colon, Content-Length together with
+Transfer-Encoding, or one of these two headers twice. A head is accepted if all its lines end in a bare LF, because
+people may type it by hand.
 """
 
 import re
@@ -36,29 +37,30 @@ _ONLY_ONCE = ("content-length", "transfer-encoding", "host", "inference-header-c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Request line and headers of a request. Requests whose heads have the same bytes share one object."""
+    """The request line and headers of a request. Requests whose heads consist of the same bytes share one object."""
 
     method: str
-    """The method. It is GET for a HEAD request, too."""
+    """The method, with HEAD replaced by GET."""
     path: str
-    """The path, unquoted and without the query string."""
+    """The path, percent-decoded and without the query string."""
     length: int
-    """Length of the body in bytes; 0 if `is_chunked`."""
+    """Length of the body in bytes, or 0 if `is_chunked`."""
     is_chunked: bool
     is_packed: bool
     """Whether the body is compressed."""
     wants_no_body: bool
-    """Whether this is a HEAD request. Its answer is the answer to a GET request without the body."""
+    """Whether this is a HEAD request, whose reply is the reply to a GET request without the body.
+    """
     keeps_open: bool
-    """Whether the connection stays open after the answer."""
+    """Whether the connection stays open after the reply."""
     is_old: bool
-    """Whether the request is HTTP/1.0. If so, the connection stays open only if request and answer have the header
+    """Whether the request is HTTP/1.0; the connection then stays open only if request and reply have the header
     `Connection: keep-alive`.
     """
     expects_continue: bool
     json_length: int | None
-    """Length in bytes of the JSON before the tensors, from Inference-Header-Content-Length; None if the body has only
-    JSON.
+    """Length in bytes of the JSON before the tensors, from Inference-Header-Content-Length, or None if the body
+    contains only JSON.
     """
 
 
@@ -68,32 +70,33 @@ class Request(NamedTuple):
 
 
 class Parser:
-    """Parses the requests of one connection.
+    """Parses the requests on one connection.
 
-    Pass received bytes to `add`. While `room` returns a buffer, receive into it and call `fill`, so that a long body is
-    not copied. `next` returns the requests. After the last valid request, it raises Malformed once.
+    Pass received bytes to `add`. While `room` returns a buffer, receive into the buffer and call `fill`, so that a long
+    body is not copied. `next` returns the requests. After the last valid request, `next` raises Malformed once.
     """
 
     def __init__(self, known: dict[bytes, Head], most_body_bytes: int = MOST_BODY_BYTES) -> None:
-        """known: maps the bytes of a head to its object. All connections of a server share this dictionary."""
+        """known: maps a head's bytes to its Head object. All connections of a server share this dictionary."""
         self._known = known
         self._most_body_bytes = most_body_bytes
         self._data = b""
         self._head: Head | None = None
-        """Head of the request whose body is not complete."""
+        """Head of the request whose body is still incomplete."""
         self._chunks: Chunks | None = None
         self._body = memoryview(b"")
         self._filled = 0
         self.wants_continue = False
-        """Whether the client waits for `100 Continue` before it sends the body. The server sets it to False."""
+        """Whether the client waits for `100 Continue` before it sends the body; the server resets it to False.
+        """
 
     @property
     def has_begun(self) -> bool:
-        """Whether some bytes of a request have arrived."""
+        """Whether the first bytes of a request have arrived."""
         return bool(self._data) or self._head is not None
 
     def room(self) -> memoryview | None:
-        """Returns the buffer for the next bytes; None if they must go to `add`."""
+        """Returns the buffer for the next bytes, or None if they must be passed to `add`."""
         if self._head is None or self._chunks is not None:
             return None
         return self._body[self._filled :]
@@ -106,7 +109,7 @@ class Parser:
         self._data = self._data + data if self._data else data
 
     def next(self) -> Request | None:
-        """Returns the next request; None if it is not complete."""
+        """Returns the next request, or None if it is incomplete."""
         if self._head is not None:
             return self._next_of_body(self._head)
         data = self._data
@@ -126,7 +129,7 @@ class Parser:
         return self._begin_body(head, data[end:])
 
     def _new_head(self) -> tuple[Head | None, int]:
-        """Returns the head and its length in bytes; (None, 0) if the head is not complete."""
+        """Returns the head and its length in bytes, or (None, 0) if the head is incomplete."""
         while self._data.startswith(LINE):  # some clients send an empty line after a body
             self._data = self._data[len(LINE) :]
         data = self._data
@@ -152,7 +155,8 @@ class Parser:
         return head, end
 
     def _begin_body(self, head: Head, begin: bytes) -> Request | None:
-        """Begins to read a body. begin: the first bytes of the body; if it is chunked, more bytes may follow it."""
+        """Starts reading a body. begin: the first bytes of the body; if the body is chunked, more bytes may follow it.
+        """
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:
@@ -188,14 +192,14 @@ def _request(head: Head, body: memoryview) -> Request:
 
 
 def _check_line_ends(raw: bytes, *, is_bare: bool) -> None:
-    """Raises Malformed if some lines of a head end in CRLF and some in LF. raw: bytes of the head."""
+    """Raises Malformed if some lines of a head end in CRLF and others in LF. raw: the head's bytes."""
     mixed = b"\r" in raw if is_bare else raw.count(b"\n") != raw.count(LINE)
     if mixed:
         raise Malformed(400, "some lines of the head end in CRLF, some in a bare LF")
 
 
 def _parsed(raw: bytes) -> Head:
-    """Parses a head. raw: its bytes, including the empty line at the end."""
+    """Parses a head. raw: the head's bytes, including the empty line at the end."""
     line = LINE if raw.endswith(LINE) else b"\n"
     first, *lines = raw.removesuffix(2 * line).split(line)
     match = _REQUEST_LINE.fullmatch(first)
@@ -266,7 +270,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _path(target: str) -> str:
-    """Returns the path in `/path?query`, or in a complete URL, which proxies receive."""
+    """Returns the path in `/path?query`, or in a complete URL, which clients send to proxies."""
     _, is_url, rest = target.partition("://")
     if is_url and not target.startswith("/"):
         target = "/" + rest.partition("/")[2]

@@ -1,4 +1,4 @@
-"""Opens a model for serving: one warm instance, whose inputs and outputs are described as in the protocol."""
+"""Opens a model for serving: one warmed-up instance, whose inputs and outputs are described as in the protocol."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +35,7 @@ ANY = -1
 """Stands for a variable size in the protocol's metadata."""
 
 ANSWER = "answer"
-"""Name of the output if the server applies the postprocessing."""
+"""Name of the output if the server postprocesses the outputs."""
 
 _NOT_FOUND = 404
 
@@ -44,25 +44,26 @@ WARM_UP_CALLS = 3
 
 
 class TensorInfo(NamedTuple):
-    """A tensor in the metadata."""
+    """A tensor in the protocol's metadata."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
-    """Sizes of the tensor. The first size is the batch; ANY stands for a variable size."""
+    """Sizes of the tensor. The first size is the batch size; ANY stands for a variable size."""
 
 
 class Served(Protocol):
-    """A model that can be described and called with the protocol."""
+    """A model that the protocol can describe and call."""
 
     name: str
     backend_name: str
     max_batch: int
     """Maximum number of samples in a batch."""
     inputs: Sequence[TensorInfo]
-    """The declared inputs; () if neither the manifest nor the file declares any. All inputs are then passed on."""
+    """The declared inputs, or () if neither the manifest nor the file declares any; all inputs are then passed on.
+    """
     outputs: Sequence[TensorInfo]
-    """The outputs, which are known when the model has answered."""
+    """The outputs, which are known only after the model has run."""
     properties: Mapping[str, str]
 
     def infer(self, batch: Batch, /) -> Mapping[str, Array]:
@@ -70,7 +71,7 @@ class Served(Protocol):
 
 
 class ServedModel:
-    """A model that answers on the calling thread."""
+    """A model that runs on the calling thread."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ServedModel:
         max_batch: int,
         postprocess: Postprocess | None = None,
     ) -> None:
-        """postprocess: the manifest's steps if the server replies with answers; None if it replies with outputs."""
+        """postprocess: the manifest's steps if the server replies with answers, or None if it replies with outputs."""
         self.name = model.name
         self.backend_name = backend_name
         self.max_batch = max_batch
@@ -100,7 +101,7 @@ class ServedModel:
     def infer(self, batch: Batch) -> Mapping[str, Array]:
         """Returns the answers by output name, with one row per sample.
 
-        Raises ConfigError if an output does not have one row per sample.
+        Raises ConfigError if an output does not contain one row per sample.
         """
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
@@ -140,7 +141,7 @@ class ServedModel:
 
 
 def _not_text(rows: Array) -> object | None:
-    """Returns the first value in an array of objects that is not a string; None if all are strings."""
+    """Returns the first value that is not a string in an array of objects, or None if all values are strings."""
     if rows.dtype.kind != "O":
         return None
     return next((value for value in rows.flat if not isinstance(value, str | bytes)), None)
@@ -164,7 +165,7 @@ def _info(spec: TensorSpec) -> TensorInfo:
 
 
 class ServedGeneration:
-    """A warm language model. Only one thread may use its generator."""
+    """A warmed-up language model, whose generator only one thread may use."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: names under which clients may request the model; () for only the model's name."""
+        """names: names by which clients may request the model, or () for only the model's own name."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)
@@ -208,10 +209,10 @@ def open_served(
     postprocess: bool = False,
     names: Sequence[str] = (),
 ) -> ServedModel | ServedGeneration:
-    """Opens and warms up one instance of a configuration's model, which `stack` closes.
+    """Opens and warms up one instance of the configured model, which `stack` closes.
 
-    postprocess: whether to reply with answers instead of outputs. names: names under which clients may request a
-    language model.
+    postprocess: whether to reply with answers instead of outputs. names: names by which clients may request a language
+    model.
     """
     model = load_model(config.model)
     if model.transcription is not None:
@@ -236,7 +237,7 @@ def open_served(
 def _steps(model: Model) -> Postprocess:
     """Returns the manifest's steps.
 
-    Raises ConfigError if the answers do not fit into a tensor, or if a step runs user code.
+    Raises ConfigError if the answers do not fit into a tensor, or if a step runs the user's code.
     """
     for step in model.postprocess:
         if step.name in _NOT_HERE:
@@ -255,7 +256,7 @@ _NOT_HERE = {
 
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:
-    """Lets the model answer noise: first one sample, and then a full batch."""
+    """Runs the model on noise: first on one sample, then on a full batch."""
     inputs = inputs_of(model, backend)
     if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
         say(f"not warmed up: {', '.join(texts)} takes strings, but noise has only numbers")

@@ -1,4 +1,4 @@
-"""Counts the requests to a served model, for Triton's statistics and for Prometheus."""
+"""Counts the requests to a served model for Triton's statistics and for Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from harness.core.units import NS_PER_S
 
 LIMITS_NS = tuple(
     round(step * 10**exponent) for exponent in range(4, 11) for step in (1, 2, 5)
-)  # from 10 us to 50 s
+)  # bucket limits from 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
 NOT_FOUND = 404
 _MOST_SIZES = 1024
-"""Maximum number of batch sizes with separate entries in Triton's statistics."""
+"""Only this many batch sizes get separate entries in Triton's statistics."""
 
 
 class Stamps(NamedTuple):
@@ -53,30 +53,30 @@ class Histogram:
 
 
 class Requests(Collector):
-    """Counts requests by outcome, and stores the times of answered requests. Used by the serving thread."""
+    """Counts requests by outcome, and stores the times of successful requests. Only the serving thread may use it."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._answered = self._failed = 0
         self.refused = 0
-        """Number of requests that were answered with an error, including failed requests."""
+        """Number of requests to which the server replied with an error, including failed requests."""
         self.unknown = 0
-        """Number of refused requests for a path that the server does not have. With such requests, clients find out
-        which features the server supports.
+        """Number of refused requests for a path that does not exist on the server. Clients send such requests to
+        discover which features the server supports.
         """
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def _add(self, total_ns: int, queue_ns: int, compute_ns: int) -> None:
-        """Counts an answered request. Negative times count as 0; they occur if a clock was set back."""
+        """Counts a successful request. Negative times, which occur if a clock was set back, count as 0."""
         self._answered += 1
         self._total.add(max(0, total_ns))
         self._queue.add(max(0, queue_ns))
         self._compute.add(max(0, compute_ns))
 
     def refuse(self, status: int) -> None:
-        """Counts a request that is answered with an error. status: the HTTP status."""
+        """Counts a request to which the server replies with an error. status: the HTTP status."""
         self.refused += 1
         self.unknown += status == NOT_FOUND
 
@@ -126,7 +126,7 @@ class Statistics(Requests):
         self._by_size: dict[int, tuple[int, int]] = {}
 
     def add(self, samples: int, stamps: Stamps, sent_ns: int) -> None:
-        """Counts an answered inference. sent_ns: time at which the answer is passed to the kernel."""
+        """Counts a successful inference. sent_ns: time at which the reply is passed to the kernel."""
         compute_ns = max(0, stamps.ended_ns - stamps.begun_ns)
         self._add(sent_ns - stamps.arrived_ns, stamps.taken_ns - stamps.arrived_ns, compute_ns)
         self._samples += samples
@@ -142,7 +142,7 @@ class Statistics(Requests):
         self._failed_ns += max(0, spent_ns)
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
-        """Returns statistics in the format of Triton's extension. A part that is not measured separately is 0 ns."""
+        """Returns statistics in the format of Triton's extension. A time that is not measured separately is 0 ns."""
         count = self._answered
         parts = {
             "success": _spent(count, self._total.total),

@@ -1,1 +1,1 @@
-"""Measures the machine's peaks of arithmetic, and the cost of moving data."""
+"""Measures the machine's peak arithmetic rates and the cost of moving data."""

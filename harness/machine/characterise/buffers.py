@@ -1,4 +1,4 @@
-"""Makes page-aligned, touched buffers that are either in the caches or evicted from them."""
+"""Creates page-aligned, touched buffers that are either in the caches or evicted from them."""
 
 import mmap
 import re
@@ -12,8 +12,8 @@ from harness.machine.kernel import text
 from harness.types import Array
 
 HUGE_FROM_BYTES = 4 << 20
-"""Minimum size for which NumPy requests huge pages (numpy/_core/src/multiarray/alloc.c). Buffers without huge pages
-would be slower than a user's arrays.
+"""From this size on, buffers use huge pages, because NumPy requests them too (numpy/_core/src/multiarray/alloc.c).
+Without huge pages, the buffers would be slower than a user's arrays.
 """
 
 _UNKNOWN_CACHE_BYTES = 64 << 20
@@ -21,10 +21,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def pages(size: int) -> Array:
-    """Returns a page-aligned uint8 array, (size,), on untouched pages. Uses huge pages if NumPy would request them."""
+    """Returns a page-aligned uint8 array, (size,), whose pages are untouched. Uses huge pages if NumPy would request
+    them.
+    """
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
-        with suppress(OSError, AttributeError):  # a kernel without huge pages
+        with suppress(OSError, AttributeError):  # the kernel does not support huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
@@ -37,22 +39,24 @@ def touched(size: int) -> Array:
 
 
 def last_cache_bytes() -> int:
-    """Returns the size of the largest cache that the kernel reports for the first processor, else 64 MiB."""
+    """Returns the size of the largest cache that the kernel reports for the first processor, or 64 MiB if it reports
+    none.
+    """
     folders = (CPUS / "cpu0/cache").glob("index*")
     sizes = [parse_size(text(folder / "size")) for folder in folders]
     return max((size for size in sizes if size), default=_UNKNOWN_CACHE_BYTES)
 
 
 def parse_size(size: str) -> int | None:
-    """Parses '1024K' -> 1048576."""
+    """Parses a size: '1024K' becomes 1048576."""
     match = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def evictor() -> Callable[[], object]:
-    """Returns a function that evicts the caches by reading and writing twice the size of the last cache.
+    """Returns a function that evicts the caches' content by reading and writing twice the size of the last cache.
 
-    A fill would not be enough, because the C library's writes of large blocks bypass the caches.
+    Filling the buffer would not be enough, because the C library's writes of large blocks bypass the caches.
     """
     other = touched(2 * last_cache_bytes())
     return lambda: np.add(other, 1, out=other)

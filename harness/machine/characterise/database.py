@@ -22,21 +22,23 @@ CREATE TABLE IF NOT EXISTS points (
 
 
 class Key(NamedTuple):
-    """Conditions under which a stored time is valid."""
+    """The conditions under which a stored time is valid."""
 
     machine: str
     """The result of harness.machine.identity.machine_key."""
     versions: str
-    """Versions of the library that computes and of the measuring method (recipe)."""
+    """Versions of the computing library and of the measuring method (recipe)."""
     settings: str
     """The length of the measurement."""
 
 
 class Database:
-    """A file of measured points. Every method raises ConfigError if the file cannot be used or has a newer schema."""
+    """A database file of measured points. Every method raises ConfigError if the file cannot be used or has a newer
+    schema.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Creates the file."""
+        """Creates the file if it is missing."""
         self._path = path
         with self._open():
             pass
@@ -45,7 +47,7 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, keys: Mapping[str, Key]) -> dict[str, Any]:
-        """Returns the stored result of each point that has one. keys: maps each point to its key."""
+        """Returns the stored results by point, omitting points without a result. keys: maps each point to its key."""
         query = (
             "SELECT result FROM points WHERE machine = ? AND versions = ? AND settings = ? "
             "AND point = ?"
@@ -55,9 +57,9 @@ class Database:
         return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
 
     def newest(self, machine: str, versions: Collection[str] | None = None) -> list[Any]:
-        """Returns the newest result of each point of a machine with one of the versions and any settings.
+        """Returns a machine's newest result for each point with one of the versions and with any settings.
 
-        versions: None for any.
+        versions: None for any version.
         """
         query = "SELECT point, versions, result FROM points WHERE machine = ? ORDER BY measured_at"
         with self._open() as db:
@@ -71,7 +73,7 @@ class Database:
         ]
 
     def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
-        """Adds results and replaces earlier ones. results: (key, point, result)."""
+        """Adds results, which replace earlier results. results: (key, point, result)."""
         now = utc_text()
         rows = [(*key, point, now, json.dumps(result)) for key, point, result in results]
         with self._open() as db:

@@ -1,4 +1,4 @@
-"""Reads the energy of a point's calls from the processor's energy counters, if they exist."""
+"""Reads the energy of a point's calls from the processor's energy counters, if the processor provides them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ def missing() -> str:
 
 
 class Counter:
-    """Counts the joules of all processor packages since construction."""
+    """Counts the joules of all processor packages since the counter was created."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -30,7 +30,7 @@ class Counter:
         self._before = opened.meter.read()
 
     def joules(self) -> float:
-        """Returns the joules. Raises an OSError, or the exception of a source that could not be read."""
+        """Returns the joules so far. Raises OSError, or the exception of a source that could not be read."""
         after, total = self._opened.meter.read(), 0.0
         for place in self._packages:
             now, then = after[place], self._before[place]
@@ -44,13 +44,15 @@ class Counter:
 
 
 def packages(sources: Sequence[PowerSource]) -> list[int]:
-    """Returns the positions of the packages. A package includes its parts, e.g. the cores."""
+    """Returns the positions of the processor packages among the sources. A package includes its parts, such as the
+    cores.
+    """
     whole = [i for i, source in enumerate(sources) if "package" in source.name]
     return [i for i in whole if "/" not in sources[i].name]
 
 
 def used(before: float, after: float, source: PowerSource) -> float:
-    """Returns the joules between two readings of a counter that may have wrapped to 0 once."""
+    """Returns the joules between two readings of a counter that may have wrapped around to 0 once."""
     wrapped = source.wraps_at_joules or 0.0
     return after - before + (wrapped if after < before else 0.0)
 

@@ -1,6 +1,6 @@
-"""Measures peaks in this process, with which a verb compares its measurements, and reads stored peaks.
+"""Measures peaks in this process, so that a verb can compare its measurements with them, and reads stored peaks.
 
-The products are computed with ONNX Runtime, because most models run on it. This takes two seconds.
+ONNX Runtime computes the products, because most models run on it. Measuring takes two seconds.
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,20 @@ _PLAN = Plan(repeats=2, point_ns=120_000_000)
 
 
 class Rates(NamedTuple):
-    """Peaks for one number of threads."""
+    """Peak rates for one number of threads."""
 
     flops_per_s: float
-    """Rate of fp32 products."""
+    """Rate of fp32 products, in FLOP/s."""
     bytes_per_s: float
-    """Bytes that a copy larger than the caches reads and writes."""
+    """Rate at which a copy larger than the caches reads and writes, in bytes/s."""
     int8_per_s: float | None = None
-    """Operations of int8 products, or None if they were not measured."""
+    """Rate of int8 products in operations/s, or None if it was not measured."""
 
 
 def measure(threads: int) -> Rates:
-    """Returns the best rates of several calls and sizes, because noise can only slow calls.
+    """Returns the best rates over several calls and sizes, because noise can only slow calls down.
 
-    Raises the errors of ONNX Runtime.
+    Passes on ONNX Runtime's errors.
     """
     made = {
         precision: max(_rate(product_point("ort", precision, side, threads)) for side in SIDES)

@@ -345,8 +345,7 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """Returns whether an output that wins contains NaN or +Inf. Checks only the winners, because numpy's argmax returns
-    a row's first NaN.
+    """Returns whether an output that wins contains NaN or +Inf.
 
     answers: an array if `outputs` is an array; otherwise unused.
     """
@@ -356,7 +355,8 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
 
 
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """Returns whether an output contains NaN or +Inf. -Inf is allowed, because models mask scores with it.
+    """Returns whether an output contains NaN or +Inf; for a single answer, checks only the winning score, because
+    numpy's argmax returns a row's first NaN. -Inf is allowed, because models mask scores with it.
 
     One pass over the outputs is enough, because a sum of squares is not finite if a term is not finite, and a maximum
     is NaN or +Inf if a term is.

@@ -1,1 +1,1 @@
-"""Serves the Open Inference Protocol over gRPC. The handler for HTTP answers the requests."""
+"""Serves the Open Inference Protocol over gRPC. The HTTP handler processes the requests."""

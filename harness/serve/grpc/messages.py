@@ -1,7 +1,7 @@
 """Converts messages of the Open Inference Protocol between their gRPC form and their HTTP form.
 
-Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto. The messages for
-the configuration, the statistics and the index are from github.com/triton-inference-server/common, protobuf.
+Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto. The configuration,
+statistics and index messages come from github.com/triton-inference-server/common, protobuf.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ _FLAG, _NUMBER, _TEXT = 1, 2, 3
 _UINT64 = (1 << 64) - 1
 
 Layout = Mapping[str, "tuple[int, Layout | None]"]
-"""Maps a JSON key to its field number in the message and to the layout of its value. None as layout means that the
+"""Maps a JSON key to its field number in the message and to the layout of its value. A layout of None means that the
 value is not an object. For a list of objects, the layout applies to each object.
 """
 
@@ -87,7 +87,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
-    """Converts a JSON object to a message. Omits values that are 0, empty or not in the layout."""
+    """Converts a JSON object to a message. Omits values that are 0, empty or missing in the layout."""
     found = b""
     for key, (number, inner) in layout.items():
         value = content.get(key)
@@ -102,13 +102,17 @@ def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
 
 
 def named(message: memoryview) -> tuple[str, str]:
-    """Returns the model and the version of a request, which are its first two strings. Raises ValueError."""
+    """Returns the model and the version of a request, which are its first two strings. Raises ValueError if the message
+    is invalid.
+    """
     texts = {n: str(v, "utf-8") for n, v in fields(message) if n <= 2 and not isinstance(v, int)}
     return texts.get(1, ""), texts.get(2, "")
 
 
 def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memoryview]]:
-    """Returns a request as plain JSON and its raw contents. Raises ValueError if it is not a ModelInferRequest."""
+    """Returns a request as plain JSON and its raw contents. Raises ValueError if the message is not a
+    ModelInferRequest.
+    """
     raws = [*messages(message, RAW_INPUTS)]
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):

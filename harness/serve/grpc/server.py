@@ -1,4 +1,5 @@
-"""Answers the Open Inference Protocol over gRPC. grpcio handles the sockets, and the HTTP loop's thread computes."""
+"""Serves the Open Inference Protocol over gRPC. grpcio handles the sockets, and the HTTP loop's thread runs the model.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +20,15 @@ from harness.serve.loop import Loop
 
 SERVICE = "inference.GRPCInferenceService"
 WAITING = 64
-"""Maximum number of calls that wait for the loop, each on one thread. grpcio queues further calls."""
+"""At most this many calls wait for the loop, each on one thread; grpcio queues further calls."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
     404: "NOT_FOUND",
     413: "RESOURCE_EXHAUSTED",
 }
-"""Maps an HTTP status to a gRPC status. Every other HTTP status becomes INTERNAL."""
+"""Maps an HTTP status to a gRPC status; every other HTTP status becomes INTERNAL.
+"""
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
@@ -40,7 +42,7 @@ _OPTIONS = (
 
 
 class _Call(NamedTuple):
-    """A call that waits for the loop."""
+    """A call that is waiting for the loop."""
 
     method: str
     message: memoryview
@@ -49,7 +51,7 @@ class _Call(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers calls with the HTTP handler. The handler's loop calls `work`."""
+    """Handles gRPC calls with the HTTP handler. The handler's loop calls `work`."""
 
     def __init__(self, inference: OpenInference) -> None:
         self._inference = inference
@@ -59,18 +61,20 @@ class GrpcHandler:
         """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
-        """Waits for the loop's answer, and returns it. Call this on any thread except the loop's. Raises Refusal."""
+        """Waits for the reply that the loop computes, and returns it. Call this on any thread except the loop's thread.
+        Raises Refusal if the request is refused.
+        """
         made = _Call(method, memoryview(message), time_ns(), Future())
         self._waiting.append(made)
         if self._has_ended:
             self.end()
         else:
-            with suppress(OSError):  # the loop may just have ended; `end` then refuses the call
+            with suppress(OSError):  # the loop may just have ended, in which case `end` refuses the call
                 self.wake()
         return made.reply.result()
 
     def work(self) -> tuple[()] | None:
-        """Answers one call; returns None if no call waits."""
+        """Handles one call, or returns None if no call is waiting."""
         if not self._waiting:
             return None
         made = self._waiting.popleft()
@@ -80,13 +84,13 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # The error ends the loop. It also goes to the caller, whose thread would otherwise wait forever.
+            # The error ends the loop, and also goes to the caller, whose thread would otherwise wait forever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()
 
     def end(self) -> None:
-        """Refuses the waiting calls. Call this when the loop no longer answers calls."""
+        """Refuses all waiting calls. Call this when the loop no longer handles calls."""
         self._has_ended = True
         while self._waiting:
             self._waiting.popleft().reply.set_exception(Refusal(503, "the server ends"))
@@ -132,7 +136,9 @@ class GrpcHandler:
 
 @contextmanager
 def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[Endpoint]:
-    """Listens for calls until the `with` block ends. Yields the address. Raises ConfigError if it cannot be used."""
+    """Listens for calls until the `with` block ends, and yields the address. Yields the address. Raises ConfigError if
+    the address cannot be used.
+    """
     grpc = _grpc()
     handler.wake = loop.wake
     pool = ThreadPoolExecutor(WAITING, "grpc")

@@ -1,1 +1,2 @@
-"""A node for --nodes. It has the model and the data, and answers queries that contain only sample indices."""
+"""A node for --nodes, which holds the model and the data, and processes queries that contain only sample indices.
+"""

@@ -1,5 +1,5 @@
-"""Answers a driver's requests. They contain batches (as indices or tensors) or samples to load, or ask for the clock,
-the facts or the journal.
+"""Handles a driver's requests: batches (as indices or tensors), samples to load, and queries for the clock, the facts
+or the journal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,16 +38,17 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch, Dataset, Outputs
 
 _ROW = b"row;desc=%d, "
-"""The part of a reply's `Server-Timing` header that holds the number of the reply's row in the node's journal."""
+"""The part of a reply's `Server-Timing` header that states the row number of the reply in the node's journal."""
 
 _BINARY = "application/octet-stream"
 
 SILENT_S = 5.0
-"""Time without a request after which a run counts as killed."""
+"""A run that sends no request for this time counts as killed."""
 
 
 class NodeModel:
-    """One of the two models that a node serves. One model takes indices, the other takes tensors."""
+    """One of the two models that a node serves: one takes indices, the other takes tensors.
+    """
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class NodeModel:
 
 
 class _Inference(OpenInference):
-    """Handles requests for one of the models. The node's instances answer them."""
+    """Handles the requests for one of the models by means of the node's instances."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class _Inference(OpenInference):
         rows: Rows,
         statistics: Statistics,
     ) -> None:
-        """rows, statistics: journal and counts, which both models of a node share."""
+        """rows, statistics: the journal and the counts, which both models of a node share."""
         super().__init__(served, name, statistics)
         self._model_work = served.work
         self._put = put
@@ -109,7 +110,8 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """Handles all requests to a node. `Loop` calls it, and also calls its method `work`."""
+    """Handles all requests to a node; `Loop` calls it, and its method `work`.
+    """
 
     def __init__(
         self,
@@ -121,9 +123,10 @@ class NodeHandler:
         dataset: Dataset,
         loaded: Sequence[int],
     ) -> None:
-        """answers: the output of the model that takes indices. named: returns the model's outputs by name.
+        """answers: the output of the model that takes indices. named: a function that returns the model's outputs by
+        name.
 
-        loaded: dataset indices of the loaded samples.
+        loaded: dataset indices of the samples that are loaded.
         """
         self._facts = facts
         self._dataset = dataset
@@ -131,10 +134,10 @@ class NodeHandler:
         self._rows = Rows()
         self._instances: Instances
         self.host = HostReader()
-        """Reads the machine's state once per second while the node answers, and before and after a run."""
+        """Reads the machine's state before and after a run, and once per second while the node processes queries."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
-        self._run = b""  # number of the run for which the samples are loaded
+        self._run = b""  # number of the run whose samples are loaded
         self._asked_ns = 0  # time of the run's last request
         of_samples = NodeModel(
             facts,
@@ -182,7 +185,7 @@ class NodeHandler:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Answers a request. Returns the parts of the answer, or a Later if they come later."""
+        """Handles a request. Returns the parts of the reply, or a Later if the parts follow later."""
         head = request.head
         own = self._own.get((head.method, head.path))
         if own is not None:
@@ -198,7 +201,7 @@ class NodeHandler:
         return whole.handle(request, arrived_ns)
 
     def work(self) -> Sequence[Part] | None:
-        """Returns the replies of the batches that were answered since the last call."""
+        """Returns the replies to the batches that were completed since the last call."""
         found = self._instances.done()
         if not found:
             return None
@@ -220,16 +223,18 @@ class NodeHandler:
         return answer_head(200, headers) + connection_header(request.head) + b"\r\n" + rows
 
     def _tell_host(self, request: Request, _arrived_ns: int) -> bytes:
-        """Returns the machine's data since the samples were loaded, in the format of `host` in result.json."""
+        """Returns the machine's data for the time since the samples were loaded, in the format of `host` in
+        result.json.
+        """
         self.host.look()
         found = summary(self.host.log, (self._loaded_ns, time_ns()))
         return json_answer(found or {}, connection_header(request.head))
 
     def _load(self, request: Request, arrived_ns: int) -> bytes:
-        """Loads the samples of a run instead of the earlier samples, and empties the journal.
+        """Loads a run's samples in place of the earlier samples, and empties the journal.
 
-        The body has the run's number and then dataset indices (INT32). Other runs are refused until this run leaves
-        the node or sends no request for SILENT_S.
+        The body contains the run's number, followed by dataset indices (INT32). Other runs are refused until this run
+        leaves the node, or sends no request for SILENT_S.
         """
         run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
         if len(run) < RUN_BYTES or len(body) % 4:
@@ -258,7 +263,7 @@ class NodeHandler:
         return json_answer(loaded, connection_header(request.head))
 
     def _leave(self, request: Request, _arrived_ns: int) -> bytes:
-        """Releases the node, so that a different run may load samples immediately. The body has the run's number."""
+        """Releases the node, so that another run may load samples immediately. The body contains the run's number."""
         if bytes(request.body) == self._run:
             self._run = b""
         return json_answer({}, connection_header(request.head))

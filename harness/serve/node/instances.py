@@ -1,4 +1,6 @@
-"""Answers requests with a node's instances, and keeps the time stamps of every batch. Each instance has one thread."""
+"""Processes requests with a node's instances, and stores the time stamps of every batch. Each instance runs on one
+thread.
+"""
 
 import threading
 from array import array
@@ -19,15 +21,15 @@ from harness.serve.loop import Later
 from harness.types import Array, Batch, Outputs
 
 STAMPS = 6
-"""Number of time stamps per row: received, taken, gathered, inferred, postprocessed and sent, each in ns of the wall
-clock.
+"""Number of time stamps per row: received, taken, gathered, inferred, postprocessed and sent, each as wall-clock time
+in ns.
 """
 
 Work = Callable[[Answerer, Batch], "Done"]
 
 
 class Done(NamedTuple):
-    """An answered batch."""
+    """A batch with its answers."""
 
     outputs: Mapping[str, Array]
     gathered_ns: int
@@ -36,7 +38,7 @@ class Done(NamedTuple):
 
 
 def of_indices(each: Answerer, batch: Batch) -> Done:
-    """Answers the samples whose indices are in the batch. Raises any error of the plug-ins."""
+    """Runs the samples whose indices are in the batch. Passes on any error of the plug-ins."""
     indices = batch.inputs[INDICES].tolist()
     inputs = each.dataset.batch(indices)
     gathered_ns = time_ns()
@@ -45,17 +47,17 @@ def of_indices(each: Answerer, batch: Batch) -> Done:
     answers = each.postprocess.answers(outputs, indices)
     if each.postprocess.not_finite(outputs, answers):
         raise ValueError(NOT_FINITE)
-    # These are copied, because the backend may overwrite the memory before the loop has sent them.
+    # The answers are copied, because the backend may overwrite their memory before the loop has sent them.
     return Done({ANSWER: np.array(answers)}, gathered_ns, inferred_ns, time_ns())
 
 
 def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
-    """Returns a `Work` function that passes a request's tensors to the model and replies with its named outputs."""
+    """Returns a `Work` function that runs the model on a request's tensors and returns the outputs by name."""
 
     def work(each: Answerer, batch: Batch) -> Done:
         gathered_ns = time_ns()
         rows = named(each.backend.infer(batch))
-        # These are copied, because the backend may reuse the memory for its next outputs.
+        # The outputs are copied, because the backend may reuse their memory for its next outputs.
         outputs = {name: np.array(values) for name, values in rows.items()}
         inferred_ns = time_ns()
         return Done(outputs, gathered_ns, inferred_ns, inferred_ns)
@@ -64,13 +66,13 @@ def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
 
 
 class Rows:
-    """The journal of a node: STAMPS times per batch, in the order of the answers. Only the loop's thread uses it."""
+    """A node's journal: STAMPS times per batch, in the order of the replies. Only the loop's thread may use it."""
 
     def __init__(self) -> None:
         self._stamps = array("q")
 
     def add(self, *stamps_ns: int) -> int:
-        """Adds a row, and returns its number."""
+        """Adds a row, and returns the row's number."""
         number = len(self._stamps) // STAMPS
         self._stamps.extend(stamps_ns)
         return number
@@ -84,14 +86,15 @@ class Rows:
 
 
 class Waiting(NamedTuple):
-    """A request that waits for an instance."""
+    """A request that is waiting for an instance."""
 
     later: Later
     work: Work
     batch: Batch
     reply: Callable[[Done | BaseException, int], bytes]
-    """Returns the bytes of the reply. The arguments are the result or error, and the time when an instance took the
-    request. Called on the loop's thread.
+    """Returns the bytes of the reply, given the result or error and the time when an instance took the request. The
+    arguments are the result or error, and the time when an instance took the request. The loop's thread calls this
+    function.
     """
 
 
@@ -100,11 +103,11 @@ Answered = tuple[Waiting, Done | BaseException, int]
 
 
 class Instances:
-    """The node's instances, each on a separate thread.
+    """A node's instances, each on a separate thread.
 
-    A free instance takes a batch of waiting requests. The rule for the batch size is the same as in a run without
-    nodes. Requests with indices may be joined into one batch, but a request is never split. Only one instance takes
-    requests at a time.
+    A free instance takes a batch from the waiting requests. The batch size follows the same rule as in a run without
+    nodes. Requests with indices may be joined into one batch, but no request is ever split. Only one instance at a time
+    takes requests.
     """
 
     def __init__(
@@ -114,8 +117,8 @@ class Instances:
         wake: Callable[[], None],
         rule: BatchRule | None = None,
     ) -> None:
-        """wake: wakes the loop's thread when `done` has answers. rule: None: a batch takes all waiting requests, up to
-        max_batch.
+        """wake: wakes the loop's thread when `done` has results. rule: None if a batch takes all waiting requests, up
+        to max_batch.
         """
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
@@ -137,7 +140,7 @@ class Instances:
         self._queue.put(waiting)
 
     def done(self) -> list[Answered]:
-        """Returns the answers since the last call."""
+        """Returns the results since the last call."""
         found = []
         while self._done:
             found.append(self._done.popleft())
@@ -155,9 +158,9 @@ class Instances:
             self._wake()
 
     def _take(self, number: int) -> list[Waiting]:
-        """Blocks until requests wait, and takes the requests of one batch.
+        """Waits for requests, and takes the requests for one batch.
 
-        Returns [] at the end. number: number of the instance.
+        Returns [] when the instances stop. number: the instance's number.
         """
         with self._turn:
             if not self._waiting and not self._hold(self._queue.get()):
@@ -201,14 +204,14 @@ class Instances:
 
 
 def _together(one: Waiting, other: Waiting) -> bool:
-    """Returns whether two requests may share a batch. Only requests with indices may, because tensors may differ in
-    shape.
+    """Returns whether two requests may share a batch. Only requests with indices may, because the shapes of tensors may
+    differ.
     """
     return one.work is of_indices and other.work is of_indices
 
 
 def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
-    """Answers the requests as one batch, and returns the result of each request.
+    """Runs the requests as one batch, and returns the result of each request.
 
     If the batch raises an error, all requests get this error.
     """

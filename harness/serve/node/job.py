@@ -1,4 +1,4 @@
-"""Opens a node with its instances, cores and data, warms it up and times it, and connects it to a server loop."""
+"""Opens a node with its instances, cores and data, warms it up, measures its rate, and connects it to a server loop."""
 
 import os
 import platform
@@ -41,30 +41,31 @@ from harness.serve.served import ANY, TensorInfo, tensors_of
 from harness.types import Array, Backend, HasOutputs, Outputs
 
 CALIBRATE_S = 0.5
-"""Time for which all instances are kept busy to measure the node's rate."""
+"""All instances are kept busy for this time to measure the node's rate."""
 
 
 class OpenNode(NamedTuple):
-    """A node that is ready except for its port."""
+    """A node that is ready but does not listen on a port yet."""
 
     facts: NodeFacts
     answerers: Sequence[Answerer]
     handler: NodeHandler
     rule: BatchRule | None
-    """Decides the batch size; None if batches take so little time that their size does not matter."""
+    """Decides the batch size, or None if batches take so little time that their size does not matter."""
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
-    """Opens a configuration's node, which `stack` closes. name: name of the node.
+    """Opens the node that a configuration describes, and registers it with `stack`, which closes it. name: the node's
+    name.
 
-    Raises the errors of the plug-ins, and ConfigError for a model that a node cannot run.
+    Passes on the plug-ins' errors, and raises ConfigError for a model that a node cannot run.
     """
     model = load_model(config.model)
     _refuse(model)
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     scenario = load("scenario", config.scenario)
-    # Server would leave a core to LoadGen, but LoadGen runs on the driver. Offline uses all cores.
+    # Offline uses all cores, unlike Server, which would leave a core to LoadGen; but LoadGen runs on the driver.
     if not scenario.streams:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
@@ -134,8 +135,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function that returns the given number of indices of loaded samples. Each call returns different
-    samples.
+    """Returns a function that returns the given number of indices of loaded samples, with other samples in each call.
     """
     turn = cycle(range(len(loaded)))
 
@@ -178,7 +178,7 @@ def _namer(backend: Backend, model: Model) -> Callable[[Outputs], Mapping[str, A
 
 @contextmanager
 def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
-    """Runs the instances of a node, and yields the loop that answers on a port."""
+    """Runs a node's instances, and yields the loop that serves the port."""
     loop = Loop(listening, opened.handler.handle, opened.handler.work)
     running = Instances(opened.answerers, opened.facts.max_batch, loop.wake, opened.rule)
     opened.handler.start(running)

@@ -1,1 +1,2 @@
-"""Serves a language model with OpenAI's API. The answers have the same format as vLLM's answers."""
+"""Serves a language model with OpenAI's API, with replies in vLLM's format.
+"""

@@ -1,4 +1,4 @@
-"""Reads requests for completions and chat completions in the same way as vLLM."""
+"""Reads requests for completions and chat completions like vLLM."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ class Asked(NamedTuple):
 
     prompts: list[list[int]]
     copies: int
-    """Number of answers per prompt."""
+    """Number of answers to each prompt."""
     most: int
     """Maximum number of tokens in an answer."""
     least: int
-    """Number of tokens that an answer must have before a token may end it."""
+    """Number of tokens that an answer must contain before an end token may end it."""
     is_chat: bool
     ignores_end: bool
     stops: tuple[str, ...]
@@ -48,15 +48,15 @@ class Asked(NamedTuple):
     model: str = ""
     """Name of the model in the reply."""
     call: Call | None = None
-    """The function that the answer calls; None for an answer in text."""
+    """The function that the answer calls, or None if the answer is text."""
     reasons: bool = False
-    """Whether the model first writes a draft, as reasoning."""
+    """Whether the model first writes a draft, which serves as reasoning."""
     has_tags: bool = False
-    """Whether the answer's text includes the draft between tags."""
+    """Whether the answer's text includes the draft, enclosed in tags."""
 
     @property
     def held_characters(self) -> int:
-        """Maximum number of characters to hold back at the end of a text, because a stop string may begin there."""
+        """Maximum number of characters at the end of a text to hold back, because a stop string may begin there."""
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
@@ -68,10 +68,10 @@ def read(
     prompts: Prompts,
     translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
 ) -> Asked:
-    """Reads a request. Raises Refusal with the name of a faulty field.
+    """Reads a request. Raises Refusal with the name of the field that is wrong.
 
-    body: the JSON of the request. known: returns the name of the requested model. translate: converts a request for a
-    different API to a chat completion request.
+    body: the request's JSON. known: returns the name of the requested model. translate: converts a request for another
+    API to a chat completion request.
     """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
@@ -122,7 +122,7 @@ def read(
 
 
 def _reasons(request: Mapping[str, Any], *, is_chat: bool) -> bool:
-    """Returns whether `chat_template_kwargs` enables reasoning with `enable_thinking`, as for Qwen3."""
+    """Returns whether `chat_template_kwargs` enables reasoning through `enable_thinking`, as for Qwen3."""
     arguments = request.get("chat_template_kwargs") or {}
     if not isinstance(arguments, dict):
         refuse("chat_template_kwargs", "chat_template_kwargs must be an object")
@@ -143,7 +143,7 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
 def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
     """Returns the maximum number of tokens in an answer.
 
-    If a request has both names of this field, the newer name counts, as in vLLM.
+    If a request uses both names of this field, the newer name counts, as in vLLM.
     """
     names = ("max_completion_tokens", "max_tokens")
     name = next((name for name in names if request.get(name) is not None), "max_tokens")

@@ -1,4 +1,5 @@
-"""Generates all answers together with continuous batching. Each step generates one token per answer."""
+"""Generates all active answers together with continuous batching, one token per answer in each step.
+"""
 
 from collections.abc import Iterator, Sequence
 from time import time_ns
@@ -13,10 +14,10 @@ from harness.serve.openai.statistics import Answers
 
 
 class Batching:
-    """Generates the active answers. A loop calls `step` as its `Work`."""
+    """Generates the active answers; a loop calls `step` as its `Work`."""
 
     def __init__(self, generator: AnyGenerator, statistics: Answers) -> None:
-        """statistics: counts each request when it ends."""
+        """statistics: counts each request when the request ends."""
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
@@ -25,7 +26,7 @@ class Batching:
     def add(self, answer: Answer) -> None:
         """Adds an answer.
 
-        Its choices join the batch when there is room. Raises ValueError if the model cannot take a prompt.
+        Its choices join the batch as soon as there is room. Raises ValueError if the model cannot process a prompt.
         """
         for choice in answer.choices:
             self._generator.room(choice.one.prompt)
@@ -51,7 +52,7 @@ class Batching:
         return [*self._parts(answered, begun_ns)]
 
     def _drop_unwanted(self) -> None:
-        """Drops the answers of clients that have disconnected."""
+        """Drops answers whose clients have disconnected."""
         left = {one: answer for one, (answer, _) in self._working.items() if not answer.is_awaited}
         for one in left:
             one.is_wanted = False
@@ -65,7 +66,7 @@ class Batching:
             if not answer.begun_ns:
                 answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
-            if choice.one is not one:  # `take` replaced the complete draft by the answer
+            if choice.one is not one:  # `take` has replaced the complete draft with the answer
                 del self._working[one]
                 self._generator.add(choice.one)
                 self._working[choice.one] = (answer, choice)

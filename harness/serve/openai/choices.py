@@ -1,4 +1,4 @@
-"""Tracks one answer of a reply while its tokens are generated: its text, and the stop string that ends it."""
+"""Tracks one answer in a reply while the model generates its tokens: the text, and the stop string that ends it."""
 
 from harness.models.generation.engine import Answering
 from harness.models.generation.prompts import Prompts
@@ -26,22 +26,25 @@ class Choice:
             stops=asked.stop_tokens,
         )
         self.draft: Answering | None = None
-        """The complete draft of an answer with reasoning; `one` is then the answer. None before that."""
+        """The complete draft of an answer with reasoning, after which `one` is the answer; None until the draft is
+        complete.
+        """
         self.thought = ""
         """The draft's text so far."""
         self._thought_sent = 0
         self.finish_reason: str | None = None
-        """Reason why the answer ended; None until `take` has read the last token."""
+        """Reason why the answer ended, or None until `take` has read the last token."""
         self.stop_reason: str | int | None = None
         """The stop string or the token in `stop_token_ids` that ended the answer."""
         self.tokens_sent = 0
         self._asked, self._prompts = asked, prompts
         self._begin = prompts.text(prompt) if asked.echoes else ""
         self._text = ""
-        self._sent = 0  # number of characters sent from `_begin` and `_text` together
+        self._sent = 0  # number of characters of `_begin` and `_text` together that were sent
 
     def take(self) -> None:
-        """Reads the token of the last step. Ends the answer when a stop string is complete, as vLLM does."""
+        """Reads the token that the last step generated. Ends the answer when a stop string is complete, like vLLM.
+        """
         if self.is_drafting:
             self._take_draft()
             return
@@ -50,12 +53,12 @@ class Choice:
 
     @property
     def is_drafting(self) -> bool:
-        """Whether `one` is currently the draft of an answer with reasoning."""
+        """Whether `one` is still the draft of an answer with reasoning."""
         return self._asked.reasons and self.draft is None
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens so far: first the draft's tokens, then the answer's tokens."""
+        """All tokens so far: the draft's tokens, followed by the answer's tokens."""
         return [*self.draft.tokens, *self.one.tokens] if self.draft is not None else self.one.tokens
 
     @property
@@ -68,7 +71,7 @@ class Choice:
     def _take_draft(self) -> None:
         """Reads a token of the draft.
 
-        When the draft is complete, `one` becomes the answer, which may have the remaining number of tokens.
+        When the draft is complete, `one` becomes the answer, which may use the remaining number of tokens.
         """
         one, asked = self.one, self._asked
         self.thought += self._prompts.text(one.tokens[-1:])
@@ -111,11 +114,12 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The complete text. If the request sets `echo`, it begins with the prompt."""
+        """The complete text, which begins with the prompt if the request sets `echo`.
+        """
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """Returns the text that has not been sent, but holds back an end that may begin a stop string."""
+        """Returns the text that has not been sent, except for an end that may be the beginning of a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

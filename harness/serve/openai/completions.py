@@ -1,4 +1,4 @@
-"""Answers requests of OpenAI's API with a served language model."""
+"""Handles requests of OpenAI's API with a served language model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ from harness.serve.served import ServedGeneration
 
 
 class _Form(NamedTuple):
-    """The format of requests and replies at a path."""
+    """The format of the requests and replies at one path."""
 
     is_chat: bool = True
     translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
@@ -47,7 +47,8 @@ RESET = "/reset_prefix_cache"
 
 
 class Completions:
-    """Handles requests for one model. `Loop` calls it, and calls `batching.step` between checks of the sockets."""
+    """Handles the requests for one model; `Loop` calls it, and calls `batching.step` between checks of the sockets.
+    """
 
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
@@ -65,7 +66,7 @@ class Completions:
         self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
         if self._prefixes is not None:
             self._posts[RESET] = self._reset_prefixes
-        self._told = 0  # requests so far that needed no answer of the model
+        self._told = 0  # number of requests so far that did not need the model
 
     @property
     def answered(self) -> int:
@@ -73,12 +74,12 @@ class Completions:
 
     @property
     def refused(self) -> int:
-        """Number of requests that were answered with an error."""
+        """Number of requests to which the server replied with an error."""
         return self._statistics.refused
 
     @property
     def unknown(self) -> int:
-        """Number of refused requests for a path that the server does not have."""
+        """Number of refused requests for a path that does not exist on the server."""
         return self._statistics.unknown
 
     @property
@@ -87,7 +88,7 @@ class Completions:
         return self.batching.first_failure
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
-        """Answers a request. Returns the reply, or a Later if the model must generate it."""
+        """Handles a request. Returns the reply, or a Later if the model must first generate it."""
         head = request.head
         try:
             return self._answer(request, arrived_ns)
@@ -136,7 +137,7 @@ class Completions:
         return answer
 
     def _paths(self) -> str:
-        """Returns a list of all paths, without the paths for single models."""
+        """Returns a list of all paths, except the paths of single models."""
         told = [path for path in self._routes if not path.startswith("/v1/models/")]
         return ", ".join((*_ASKED, *vectors.PATHS, *told, *self._posts))
 
@@ -146,7 +147,7 @@ class Completions:
         return {}
 
     def _vectors(self, request: Request, arrived_ns: int) -> bytes:
-        """Returns the reply to a request for vectors, for which the model computes one step."""
+        """Returns the reply to a request for vectors, which takes one step of the model."""
         head, begun_ns = request.head, time_ns()
         content = vectors.answer(head.path, bytes(request.body), self._served)
         self._statistics.add_vectors(

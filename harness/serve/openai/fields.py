@@ -9,8 +9,8 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""Maximum number of answers per request. Without a limit, one request could delay all others. OpenAI's API allows 128
-answers per prompt.
+"""A request for more answers is refused, because it could delay all others. Without a limit, one request could delay
+all others. OpenAI's API allows 128 answers per prompt.
 """
 
 _READ = (
@@ -42,8 +42,8 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "vllm_xargs": ({},),
     "mm_processor_kwargs": ({},),
 }
-"""Maps each field that can change an answer to the values that leave it unchanged. The value null also leaves it
-unchanged.
+"""Maps each field that can change an answer to the values that leave the answer unchanged. The value null also leaves
+the answer unchanged.
 """
 
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "seed", "best_of", "length_penalty")
@@ -55,11 +55,11 @@ _WITHOUT_EFFECT = (
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
     *("add_generation_prompt", "chat_template_content_format"),
 )
-"""Fields without effect, because the server always takes the likeliest token and uses no chat template."""
+"""Fields without effect, because the server always selects the most likely token and uses no chat template."""
 
 
 def check_fields(request: Mapping[str, Any]) -> None:
-    """Raises Refusal with the name of a faulty field."""
+    """Raises Refusal with the name of the field that is wrong."""
     for name, value in request.items():
         if value is None or name in _READ:
             continue
@@ -78,17 +78,17 @@ def check_fields(request: Mapping[str, Any]) -> None:
 
 def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "temperature" and request.get("top_k") == 1:
-        return True  # with one candidate token, the others do not matter
+        return True  # with one candidate token, the other options do not matter
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":
-        # 0 is different from false: it requests the probability of each token.
+        # 0 differs from false, because it requests the probability of each token
         return value is False
     return value in _NEUTRAL[name]
 
 
 def refuse(name: str, text: str) -> NoReturn:
-    """Raises Refusal. name: the faulty field."""
+    """Raises Refusal. name: the field that is wrong."""
     raise Refusal(BAD_REQUEST, text, param=name)
 
 
@@ -113,7 +113,7 @@ def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> 
 
 
 def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Reads a field that is a string, a list of strings or null. Refuses empty strings."""
+    """Reads a field that is a string, a list of strings or null. Raises Refusal for empty strings."""
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):

@@ -1,4 +1,4 @@
-"""Answers requests for OpenAI's Responses API and Anthropic's Messages API with chat completions.
+"""Handles requests for OpenAI's Responses API and Anthropic's Messages API by means of chat completions.
 
 A request is translated to a chat completion request, and the reply has the format of the original API. Only text is
 supported. Sources: OpenAI's API reference for /v1/responses and its streaming events, and Anthropic's API reference
@@ -21,7 +21,7 @@ _NO_TOOLS = "this server calls functions in chats only: leave it out, or use /v1
 
 
 def chat_of_response(request: _Request) -> dict[str, Any]:
-    """Returns the request of a chat completion. Raises Refusal with the name of a faulty field."""
+    """Returns the equivalent chat completion request. Raises Refusal with the name of the field that is wrong."""
     own = {name: value for name, value in request.items() if value is not None}
     given, instructions = own.pop("input", None), own.pop("instructions", None)
     if isinstance(given, str):
@@ -45,7 +45,7 @@ def chat_of_response(request: _Request) -> dict[str, Any]:
 
 
 def chat_of_message(request: _Request) -> dict[str, Any]:
-    """Returns the request of a chat completion. Raises Refusal with the name of a faulty field."""
+    """Returns the equivalent chat completion request. Raises Refusal with the name of the field that is wrong."""
     own = {name: value for name, value in request.items() if value is not None}
     if own.pop("tools", None):
         refuse("tools", _NO_TOOLS)
@@ -60,7 +60,7 @@ def chat_of_message(request: _Request) -> dict[str, Any]:
 
 
 class _OneAnswer(Answer):
-    """A reply with one answer. If it is streamed, its events have names."""
+    """A reply with one answer, whose events have names if it is streamed."""
 
     __slots__ = ("_sequence",)
 
@@ -74,7 +74,7 @@ class _OneAnswer(Answer):
         return str(self._about["id"]).rpartition("-")[2]
 
     def _named(self, events: Iterator[tuple[str, Mapping[str, Any]]]) -> bytes:
-        """Returns the bytes of some events. events: name and content of each event."""
+        """Returns the bytes of several events. events: the name and content of each event."""
         pieces = []
         for name, content in events:
             text = json.dumps({"type": name, **content}, separators=(",", ":"))
@@ -83,7 +83,7 @@ class _OneAnswer(Answer):
 
 
 class ResponsesAnswer(_OneAnswer):
-    """A reply of /v1/responses."""
+    """A reply to a request for /v1/responses."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ class ResponsesAnswer(_OneAnswer):
 
 
 class MessagesAnswer(_OneAnswer):
-    """A reply of /v1/messages."""
+    """A reply to a request for /v1/messages."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Writes replies in the format of OpenAI's API. If a request asks for token IDs, they are added as in vLLM."""
+"""Writes replies in the format of OpenAI's API. If a request asks for token IDs, adds them like vLLM."""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _TAGS = "<think>", "</think>"
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""Header with times in ms: from the arrival to the step that computes the prompt (queue), from this step to sending
-(compute), and from the arrival to sending (total).
+"""Header with times in ms: from arrival to the step that computes the prompt (queue), from that step to sending
+(compute), and from arrival to sending (total).
 """
 
 
 class Answer(Later):
-    """A reply to one request, while it is being generated."""
+    """The reply to one request while the model generates it."""
 
     __slots__ = (
         *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
@@ -42,12 +42,12 @@ class Answer(Later):
         *,
         keeps_prefixes: bool = False,
     ) -> None:
-        """number: number of the request. arrived_ns: wall-clock time at which its last byte arrived.
+        """number: the request's number. arrived_ns: wall-clock time at which the request's last byte arrived.
 
-        keeps_prefixes: whether there is a prefix cache, so that usage reports the cached tokens.
+        keeps_prefixes: whether a prefix cache exists, so that `usage` reports the cached tokens.
         """
         super().__init__()
-        self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
+        self.closes = asked.streams and head.is_old  # HTTP/1.0 does not support chunks
         kind, prefix = (
             ("chat.completion", "chatcmpl") if asked.is_chat else ("text_completion", "cmpl")
         )
@@ -62,7 +62,7 @@ class Answer(Later):
         self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
-        """Start and end of the step that computes the first prompt; 0 before this step."""
+        """Start and end of the step that computes the first prompt, or 0 before this step."""
         self._has_begun = False
         self.choices = [
             Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)
@@ -73,7 +73,7 @@ class Answer(Later):
         return all(choice.finish_reason for choice in self.choices)
 
     def part(self, choice: Choice) -> bytes | None:
-        """Returns the bytes to send after a step that generated a token for `choice`; None if there are none."""
+        """Returns the bytes to send after a step that generated a token for `choice`, or None if no bytes are due."""
         if self._asked.streams:
             return self._events(choice) or None
         return self._whole() if self.is_complete else None
@@ -88,7 +88,7 @@ class Answer(Later):
     def _whole(self) -> bytes:
         body = json.dumps(self._content()).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
-        # No time may be negative, even if the clock was set back during the request.
+        # Prevents negative times, which would occur if the clock was set back during the request.
         now_ns = time_ns()
         spans = (
             (self.arrived_ns, self.begun_ns),
@@ -172,7 +172,7 @@ class Answer(Later):
         return _event({**self._about, "choices": [], "usage": self._usage()}) + _DONE
 
     def _first_events(self) -> bytes:
-        """Returns the events before the first token. For a chat, these are chunks that contain only the role."""
+        """Returns the events before the first token. For a chat, these events are chunks that contain only the role."""
         if not self._asked.is_chat:
             return b""
         delta = {"delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -204,8 +204,8 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
-        """Returns the delta of a chat completion: the parts of the draft, the answer and the function call that have
-        not been sent.
+        """Returns the delta of a chat completion: the parts of the draft, the answer and the function call that are not
+        sent yet.
         """
         asked = self._asked
         delta: dict[str, Any] = {}
@@ -227,7 +227,7 @@ class Answer(Later):
         return {**delta, "tool_calls": [{"index": 0, **part}]}
 
     def tokens(self) -> tuple[int, int]:
-        """Returns the number of tokens in the prompts, and in the answers so far.
+        """Returns the number of tokens in the prompts, and the number in the answers so far.
 
         A prompt with several answers counts once.
         """
@@ -243,7 +243,7 @@ class Answer(Later):
         return tokens if self._keeps_prefixes else None
 
     def _chunk(self, content: bytes) -> bytes:
-        """Returns content of a stream as a chunk of HTTP/1.1, or unchanged for HTTP/1.0."""
+        """Returns part of a stream as an HTTP/1.1 chunk, or unchanged for HTTP/1.0."""
         if self.closes or not content:  # an empty chunk would end the stream
             return content
         return b"%x\r\n%b\r\n" % (len(content), content)
@@ -255,7 +255,7 @@ class Answer(Later):
 def _usage(
     prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
 ) -> Mapping[str, Any]:
-    """Returns the field `usage`. cached: number of prompt tokens found in the cache; None without a cache."""
+    """Returns the field `usage`. cached: number of prompt tokens found in the cache, or None without a cache."""
     details: dict[str, Any] = {}
     if cached is not None:
         details["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -270,7 +270,9 @@ def _usage(
 
 
 def problem(status: int, text: str, param: str | None = None) -> Mapping[str, Any]:
-    """Returns an error in the format of OpenAI's API. Its code is the status, as in vLLM. param: the faulty field."""
+    """Returns an error in the format of OpenAI's API. The error's code is the HTTP status, as in vLLM. param: the field
+    that is wrong.
+    """
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": text, "type": kind, "param": param, "code": status}}
 

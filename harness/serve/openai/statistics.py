@@ -10,7 +10,7 @@ from harness.serve.statistics import LIMITS_NS, Histogram, Requests
 
 
 class Answers(Requests):
-    """Counts requests for completions."""
+    """Counts completion requests."""
 
     def __init__(self, model: str, prefixes: PrefixCache | None = None) -> None:
         super().__init__(model)
@@ -18,14 +18,14 @@ class Answers(Requests):
         self._prompt_tokens = self._tokens = 0
         self._first = Histogram(LIMITS_NS)
         self.left = 0
-        """Number of requests whose client disconnected before the end of the answer."""
+        """Number of requests whose client disconnected before the answer was complete."""
 
     @property
     def answered(self) -> int:
         return self._answered
 
     def add(self, answer: Answer, ended_ns: int) -> None:
-        """Counts a complete answer. ended_ns: time at which its last token was generated."""
+        """Counts a complete answer. ended_ns: time at which the answer's last token was generated."""
         arrived_ns, begun_ns = answer.arrived_ns, answer.begun_ns
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._first.add(max(0, answer.first_ns - arrived_ns))
@@ -34,7 +34,7 @@ class Answers(Requests):
         self._tokens += tokens
 
     def add_vectors(self, tokens: int, arrived_ns: int, begun_ns: int, ended_ns: int) -> None:
-        """Counts a request for vectors. tokens: number of tokens in the request's texts."""
+        """Counts a request for vectors. tokens: number of tokens in the texts of the request."""
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._prompt_tokens += tokens
 

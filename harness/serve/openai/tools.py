@@ -1,7 +1,7 @@
 """Reads the tools in a request, and determines the function that the answer must call.
 
 The model was not trained to call functions. If `tool_choice` is `required` or names a function, the server writes the
-fixed parts of the call, as vLLM does. The model writes only the value of the function's only parameter, a string.
+fixed parts of the call, like vLLM. The model writes only the value of the function's single parameter, a string.
 """
 
 import json
@@ -17,11 +17,12 @@ class Call(NamedTuple):
     name: str
     parameter: str
     is_named: bool
-    """Whether `tool_choice` names the function. If so, the finish_reason is `stop`, as in OpenAI's API."""
+    """Whether `tool_choice` names the function; the finish_reason is then `stop`, as in OpenAI's API.
+    """
 
     @property
     def begin(self) -> str:
-        """The JSON of the arguments up to the parameter's value."""
+        """The JSON of the arguments up to the value of the parameter."""
         return f'{{{json.dumps(self.parameter)}: "'
 
     @property
@@ -30,12 +31,14 @@ class Call(NamedTuple):
 
     @staticmethod
     def escaped(text: str) -> str:
-        """Returns a part of the parameter's value, escaped for JSON."""
+        """Returns part of the parameter's value, escaped for JSON."""
         return json.dumps(text)[1:-1]
 
 
 def called(request: Mapping[str, Any], *, is_chat: bool) -> Call | None:
-    """Returns the function that the answer calls; None if the model may answer in text. Raises Refusal."""
+    """Returns the function that the answer must call, or None if the model may generate text. Raises Refusal if the
+    tools are not supported.
+    """
     tools, choice = request.get("tools") or [], request.get("tool_choice")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         refuse("tools", "tools must be a list of objects")

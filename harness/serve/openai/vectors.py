@@ -1,7 +1,8 @@
-"""Answers requests for text vectors: embeddings as in OpenAI's API, and pooling and reranking as in vLLM's API.
+"""Handles requests for text vectors: embeddings as in OpenAI's API, and pooling and reranking as in vLLM's API.
 
-The vector of a text is the model's logits after the last token, scaled to length 1. A model without an embedding head
-has no better vector. A document's score is the cosine of the angle between the vectors of the document and the query.
+The vector of a text is the model's logits after the last token, scaled to length 1. The model offers no better vector,
+because it lacks an embedding head. A document's score is the cosine of the angle between the document's and the query's
+vector.
 """
 
 import base64
@@ -25,7 +26,7 @@ _FORMATS = ("float", "base64")
 
 
 def answer(path: str, body: bytes, served: ServedGeneration) -> Mapping[str, Any]:
-    """Returns the JSON of a reply. Raises Refusal with the name of a faulty field."""
+    """Returns the JSON of the reply. Raises Refusal with the name of the field that is wrong."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as e:
@@ -44,7 +45,7 @@ def answer(path: str, body: bytes, served: ServedGeneration) -> Mapping[str, Any
 
 
 def _texts(value: object, name: str) -> list[Any]:
-    """Returns the texts or lists of token IDs in a field. name: name of the field."""
+    """Returns the texts or lists of token IDs in a field. name: the field's name."""
     is_one = isinstance(value, str) or (
         isinstance(value, list) and all(type(token) is int for token in value)
     )
@@ -59,7 +60,7 @@ def _texts(value: object, name: str) -> list[Any]:
 
 
 def _vectors(texts: Sequence[Any], name: str, served: ServedGeneration) -> tuple[Array, int]:
-    """Returns the vectors of the texts, and the total number of their tokens."""
+    """Returns the vectors of the texts, and the total number of tokens in the texts."""
     generator = served.generator
     if not isinstance(generator, Generator):
         raise Refusal(_NOT_IMPLEMENTED, "the engine of this model returns no vectors")

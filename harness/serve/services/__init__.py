@@ -1,1 +1,1 @@
-"""Describes JSON services over HTTP from the pages that they serve, as manifests for the backend `http-json`."""
+"""Describes JSON services over HTTP, based on the pages that they serve, as manifests for the backend `http-json`."""

@@ -1,4 +1,4 @@
-"""Makes the manifest of a service, which describes its inputs, its answer, and how to query it."""
+"""Creates a service's manifest, which describes the inputs, the answer, and the form of requests."""
 
 import re
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ class Service(NamedTuple):
 
     path: str
     manifest: Mapping[str, Any] | None
-    """A first version of a manifest; None if the server does not describe its requests."""
+    """A draft of the manifest, or None if the server does not describe its requests."""
     note: str = ""
-    """A text about the part that the server does not describe."""
+    """A text about what the server does not describe."""
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()
 
 
 def service(path: str, body: Body, answer: Answer | None) -> Service:
-    """Returns the service with a manifest. answer: None if the server does not describe its replies."""
+    """Returns the service with its manifest. answer: None if the server does not describe its replies."""
     queried: dict[str, Any] = {"path": path, "body": body.body}
     if body.sample is not None:
         queried["sample"] = body.sample
@@ -62,7 +62,7 @@ def _input(name: str, values: Values) -> dict[str, Any]:
 
 
 def _with_prompts(tree: Any, name: str) -> Any:
-    """Replaces samples in the template with the prompt texts of dataset `prompts`, whose samples are JSON."""
+    """Replaces samples in the template with the prompt texts of the dataset `prompts`, whose samples are JSON."""
     if isinstance(tree, dict):
         return {key: _with_prompts(value, name) for key, value in tree.items()}
     return f"{{{{{name}|json/prompt}}}}" if tree == f"{{{{{name}}}}}" else tree

@@ -1,4 +1,5 @@
-"""Recognises two servers that have no OpenAPI page: TensorFlow Serving's REST API and MLflow's scoring server."""
+"""Recognises two kinds of servers without an OpenAPI page: TensorFlow Serving's REST API and MLflow's scoring server.
+"""
 
 import json
 from collections.abc import Mapping
@@ -27,14 +28,15 @@ _DTYPES = {
     },
 }
 _IMAGE = Values("uint8", (None, None, 3), "png")
-"""An input whose name ends in `_bytes`. It takes encoded bytes, which are usually an image."""
+"""An input whose name ends in `_bytes`, which expects encoded bytes, usually an image.
+"""
 
 _MALFORMED = "Malformed request: GET /v1/models"
-"""TensorFlow Serving's answer to a request for its list of models, which it does not support."""
+"""TensorFlow Serving's reply to a request for its list of models, which it does not support."""
 
 
 def json_of(reply: Reply) -> Any:
-    """Returns the content of a reply; None if the content is not JSON or the status is not OK."""
+    """Returns the JSON content of a reply, or None if the content is not JSON or the status is not OK."""
     try:
         return json.loads(bytes(reply.body)) if reply.status == _OK else None
     except (ValueError, RecursionError):
@@ -47,7 +49,7 @@ def is_tf_serving(models: Reply) -> bool:
 
 
 def tf_serving(exchange: Exchange, model: str) -> Service | None:
-    """Returns the service of a model; None if the server has no metadata about it."""
+    """Returns the service for a model, or None if the server provides no metadata about the model."""
     path = f"/v1/models/{quote(model, safe='')}"
     content = json_of(exchange(Request(f"{path}/metadata", method="GET")))
     try:
@@ -74,7 +76,7 @@ def _values(name: str, about: Mapping[str, Any]) -> Values:
 
 
 def _sample(inputs: Mapping[str, Values]) -> Any:
-    """Returns the template of one sample; None if the default template fits."""
+    """Returns the template for one sample, or None if the default template fits."""
     if all(not values.form for values in inputs.values()):
         return None
     sample = {
@@ -85,7 +87,7 @@ def _sample(inputs: Mapping[str, Values]) -> Any:
 
 
 def mlflow(exchange: Exchange) -> tuple[str, Service] | None:
-    """Returns the server's version and its service; None if it is not an MLflow server."""
+    """Returns the server's version and its service, or None if the server is not MLflow."""
     version, ping = (exchange(Request(path, method="GET")) for path in ("/version", "/ping"))
     text = one_line(bytes(version.body[:40]).decode("utf-8", "replace")).strip('"')
     if version.status != _OK or ping.status != _OK or not text[:1].isdigit():

@@ -16,7 +16,7 @@ _JSON = "application/json"
 
 
 def title(page: Any) -> str | None:
-    """Returns the name of the service and the OpenAPI version; None if it is not an OpenAPI page."""
+    """Returns the service's name and the OpenAPI version, or None if the page is not an OpenAPI page."""
     if not isinstance(page, dict) or not isinstance(page.get("paths"), dict):
         return None
     version = page.get("openapi")
@@ -30,7 +30,7 @@ def title(page: Any) -> str | None:
 
 
 def services(page: Mapping[str, Any]) -> list[Service]:
-    """Returns the addresses that accept POST requests. Addresses that the page describes come first."""
+    """Returns the addresses that accept POST requests. The addresses that the page describes come first."""
     found = list(_services(page))
     return sorted(found, key=lambda one: one.manifest is None)[:MOST_SERVICES]
 

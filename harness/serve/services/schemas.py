@@ -1,5 +1,5 @@
-"""Derives three things from the JSON Schemas of a service's page: the template of a request, the model's inputs, and
-the place of the answer in a reply.
+"""Derives three things from the JSON Schemas on a service's page: the template for requests, the model's inputs, and
+the position of the answer in a reply.
 """
 
 import re
@@ -12,7 +12,7 @@ _TENSOR_DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
 )
 _BYTES = ("binary", "byte", "base64")
-"""Values of `format` for strings that contain encoded bytes."""
+"""Values of `format` that mean encoded bytes in a string."""
 
 _SAMPLES = ("instances",)
 """Names of lists with one item per sample, in TensorFlow Serving's protocol and similar protocols."""
@@ -21,31 +21,32 @@ _ANSWERS = (
     *("predictions", "prediction", "outputs", "output", "scores", "probabilities"),
     *("logits", "embedding", "embeddings", "result", "results", "answer", "label"),
 )
-"""Usual names of answers. The likeliest name comes first."""
+"""Usual names of answers, most likely first."""
 
 _MOST_DEPTH = 16
-"""Maximum depth of a schema. Deeper schemas, and schemas that contain themselves, are not described."""
+"""Schemas that are nested more deeply, including schemas that contain themselves, are not described.
+"""
 
 
 class Undescribed(ValueError):
-    """Raised if the page does not describe the JSON."""
+    """Raised if the page does not describe the JSON of a request or reply."""
 
 
 class Values(NamedTuple):
-    """Numbers of one type, or a string."""
+    """A value that consists of numbers of one type, or a string."""
 
     dtype: str
     shape: tuple[int | None, ...]
     form: str = ""
-    """Form of the placeholder in the template; '' for the default."""
+    """Form of the placeholder in the template, or '' for the default form."""
 
 
 class Body(NamedTuple):
-    """The template of a request."""
+    """The template for a request."""
 
     body: Any
     sample: Any
-    """The template of one sample; None if the body has no list of samples or the default template fits."""
+    """The template for one sample, or None if the body contains no list of samples or the default template fits."""
     inputs: Mapping[str, Values]
 
     @property
@@ -54,22 +55,23 @@ class Body(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The place of the answer in a reply."""
+    """The position of the answer in a reply."""
 
     answers: str
-    """JSON pointer to the list with one item per sample; '' if a reply has only one answer."""
+    """JSON pointer to the list with one item per sample, or '' if a reply contains only one answer."""
     answer: str
     values: Values
 
 
 class Page:
-    """The schemas of one page."""
+    """The schemas on one page."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content
 
     def body(self, schema: Any) -> Body:
-        """Returns the template for requests with this schema. Raises Undescribed."""
+        """Returns the template for requests that follow this schema. Raises Undescribed if the schema does not suffice.
+        """
         inputs: dict[str, Values] = {}
         samples: list[Any] = []
         body = self._template(schema, "", inputs, samples)
@@ -84,7 +86,9 @@ class Page:
     def _template(
         self, schema: Any, name: str, inputs: dict[str, Values], samples: list[Any], depth: int = 0
     ) -> Any:
-        """Returns the template of a value. Adds its inputs to `inputs`, and the template of one sample to `samples`."""
+        """Returns the template for a value. Adds the value's inputs to `inputs`, and the template for one sample to
+        `samples`.
+        """
         plain = self.plain(schema, depth)
         values = self._values(plain, depth)
         is_list = plain.get("type") == "array" and not samples
@@ -102,7 +106,9 @@ class Page:
         }
 
     def answer(self, schema: Any, takes_lists: bool) -> Answer:
-        """Returns the place of the answer in replies with this schema. Raises Undescribed."""
+        """Returns the position of the answer in replies that follow this schema. Raises Undescribed if the schema does
+        not suffice.
+        """
         for pointer, plain in self._leaves(schema):
             values = self._values(plain, 0)
             if not takes_lists and values is not None:
@@ -115,7 +121,9 @@ class Page:
         raise Undescribed("its reply")
 
     def _leaves(self, schema: Any, at: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-        """Yields a pointer to each value that is not an object, with the value's schema; the likeliest answer first."""
+        """Yields a pointer to each value that is not an object, and the value's schema; the most likely answer comes
+        first.
+        """
         plain = self.plain(schema, depth)
         properties = plain.get("properties")
         if not isinstance(properties, dict):
@@ -131,7 +139,9 @@ class Page:
                 continue
 
     def plain(self, schema: Any, depth: int) -> Mapping[str, Any]:
-        """Resolves references in the schema, and takes the first alternative that is not null. Raises Undescribed."""
+        """Resolves references in the schema, and selects the first alternative that is not null. Raises Undescribed if
+        the schema does not suffice.
+        """
         for _ in range(_MOST_DEPTH):
             if not isinstance(schema, dict) or depth > _MOST_DEPTH:
                 break
@@ -153,7 +163,7 @@ class Page:
         return found
 
     def _properties(self, plain: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the required properties; all properties if none is required."""
+        """Returns the required properties, or all properties if none is required."""
         properties = plain.get("properties")
         if not isinstance(properties, dict) or not properties:
             raise Undescribed("a part of its JSON")
@@ -162,9 +172,9 @@ class Page:
         return {str(key): properties[key] for key in needed if key in properties}
 
     def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
-        """Returns the type and shape of numbers or of a string; None for objects and lists of objects."""
+        """Returns the type and shape of numbers or of a string, or None for objects and lists of objects."""
         kind = plain.get("type")
-        if kind == "tensor":  # BentoML's name for an array of numbers
+        if kind == "tensor":  # BentoML uses this name for an array of numbers
             return _tensor(plain)
         if kind == "array":
             items = plain.get("items")
@@ -191,7 +201,7 @@ def _tensor(plain: Mapping[str, Any]) -> Values:
 
 
 def _length(plain: Mapping[str, Any]) -> int | None:
-    """Returns the length of a list if it is fixed, else None."""
+    """Returns the length of a list if the length is fixed, otherwise None."""
     least, most = plain.get("minItems"), plain.get("maxItems")
     return most if isinstance(most, int) and least == most and most > 0 else None
 

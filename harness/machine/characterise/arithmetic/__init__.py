@@ -1,1 +1,1 @@
-"""Benchmarks of arithmetic: matrix products, convolutions, sums."""
+"""Arithmetic benchmarks: matrix products, convolutions, sums."""

@@ -13,16 +13,16 @@ from harness.machine.characterise.arithmetic.libraries.operations import (
 from harness.types import Benchmark, Point, Ready
 
 FILTERS = (Filter(1, 256, 28), Filter(8, 64, 56))
-"""A layer deep in ResNet-50 with one image, and a layer near its input with eight images."""
+"""One layer deep inside ResNet-50 with one image, and one layer near the input with eight images."""
 
 
 class Convolution:
-    """Measures convolutions. The work of a point is 2 FLOP per multiply-add of the direct convolution."""
+    """Measures convolutions. The work at each point is 2 FLOP per multiply-add of the direct convolution."""
 
     about = "a 3x3 convolution, by library and precision"
 
     def points(self, threads: int) -> Iterator[Point]:
-        for name in LIBRARIES[1:]:  # all but NumPy, which cannot convolve
+        for name in LIBRARIES[1:]:  # all libraries except NumPy, which cannot compute convolutions
             for count in sorted({1, threads}):
                 for precision in PRECISIONS:
                     for shape in FILTERS:

@@ -16,7 +16,9 @@ SIDES = (256, 512, 1024)
 
 
 class Gemm:
-    """Measures products of square matrices. The work of a point is 2 side^3 FLOP, for side^3 multiply-adds."""
+    """Measures products of square matrices. The work at each point is 2 side^3 FLOP, because a product takes side^3
+    multiply-adds.
+    """
 
     about = "products of square matrices, by library and precision"
 

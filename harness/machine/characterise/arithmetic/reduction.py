@@ -1,4 +1,4 @@
-"""The benchmark `reduction`, which sums segments with a matrix product and with NumPy's sum, by segment size.
+"""The benchmark `reduction`, which sums segments by a matrix product and by NumPy's sum, for several segment sizes.
 
 Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS).
 """
@@ -16,7 +16,7 @@ from harness.types import Benchmark, Point, Ready
 class Reduction:
     """Sums on one thread.
 
-    The product multiplies the segments by ones. The work of a point is one addition per element.
+    The matrix product multiplies the segments by a vector of ones. The work at each point is one addition per element.
     """
 
     about = "sums of segments: as a matrix product, and native"

@@ -1,9 +1,9 @@
-"""The benchmark `scan`, which computes prefix sums of segments with matrix products and with NumPy's cumsum, by segment
-size.
+"""The benchmark `scan`, which computes prefix sums of segments by matrix products and by NumPy's cumsum, for several
+segment sizes.
 
 Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS). If U is upper
-triangular and all ones, A U contains the prefix sums of each block. The sum of all earlier blocks is then added to each
-block.
+triangular and contains only ones, A U contains the prefix sums of each block. The sum of all earlier blocks is then
+added to each block.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from harness.machine.characterise.arithmetic import segments as sg
 from harness.types import Array, Benchmark, Point, Ready
 
 MOST_BLOCK = 64
-"""Maximum number of elements in a block. For a block of n elements, the product needs n times as many additions as the
-native scan.
+"""Larger blocks are split, because for a block of n elements the product needs n times as many additions as the native
+scan.
 """
 
 
@@ -41,7 +41,9 @@ def _ready(way: str, segment: int) -> Iterator[Ready]:
 
 
 def products(rows: Array, out: Array) -> Callable[[], object]:
-    """Returns a scan by products. rows, out: (segments, elements per segment) float32, contiguous."""
+    """Returns a function that computes the scan by products. rows, out: (segments, elements per segment) float32,
+    contiguous.
+    """
     count, segment = rows.shape
     block = min(segment, MOST_BLOCK)
     blocks = segment // block

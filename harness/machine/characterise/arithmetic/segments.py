@@ -1,4 +1,4 @@
-"""Makes the points, data and errors of sums over segments, for `reduction` and `scan`."""
+"""Defines the points, data and errors for sums over segments, for `reduction` and `scan`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,9 +14,9 @@ PRODUCT, NATIVE = WAYS = ("matrix product", "native")
 
 
 def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterator[Point]:
-    """Yields a point for each way and segment size.
+    """Yields one point per method and segment size.
 
-    The work of a point is the number of elements. ready: opens a way with a segment size.
+    The work at each point is the number of elements. ready: prepares a method for a segment size.
     """
     for segment in SEGMENTS:
         for way in WAYS:
@@ -29,11 +29,11 @@ def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterat
 
 
 def data(segment: int) -> Array:
-    """Returns seeded float32 in [0, 1), of shape (ELEMENTS / segment, segment)."""
+    """Returns seeded float32 numbers in [0, 1), of shape (ELEMENTS / segment, segment)."""
     flat = np.random.default_rng(0).random(ELEMENTS, dtype=np.float32)
     return flat.reshape(-1, segment)
 
 
 def largest_error(answer: Array, right: Array) -> float:
-    """Returns the largest relative error. right: float64, no zeros."""
+    """Returns the largest relative error. right: float64 without zeros."""
     return float((np.abs(answer - right) / right).max())

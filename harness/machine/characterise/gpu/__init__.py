@@ -1,1 +1,1 @@
-"""Benchmarks of an NVIDIA GPU: matrix products and copies, through PyTorch."""
+"""Benchmarks of an NVIDIA GPU through PyTorch: matrix products and copies."""

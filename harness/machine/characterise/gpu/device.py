@@ -1,4 +1,4 @@
-"""Finds the GPU, and makes calls that return when the GPU has finished."""
+"""Finds the GPU, and wraps calls so that they return when the GPU has finished."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ _NODE = Path("/dev/nvidiactl")
 _WSL = Path("/dev/dxg")
 
 LIBRARY = "torch"
-"""The library of every GPU point. Points with the same library are measured in one process."""
+"""The library of every GPU point. Points that use the same library are measured in one process."""
 
 
 def is_here() -> bool:
@@ -19,7 +19,7 @@ def is_here() -> bool:
 
 
 def torch_on_gpu() -> Any:
-    """Returns PyTorch. Raises a ConfigError if it finds no GPU."""
+    """Returns the PyTorch module. Raises ConfigError if PyTorch finds no GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -32,7 +32,7 @@ def torch_on_gpu() -> Any:
 def ended(torch: Any, launch: Callable[[], object]) -> Callable[[], None]:
     """Wraps `launch` so that it returns when the GPU has finished.
 
-    The thread polls, because an interrupt would come 0.1 ms later.
+    The thread polls, because an interrupt would arrive 0.1 ms later.
     """
     stream, done = torch.cuda.current_stream(), torch.cuda.Event()
 

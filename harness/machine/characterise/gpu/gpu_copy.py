@@ -1,7 +1,7 @@
 """The benchmark `gpu-copy`, which measures the bandwidth between host and GPU (pinned and pageable) and within the GPU,
-by size.
+for several sizes.
 
-The method is Comm|Scope's (Pearson et al., ICPE 2019).
+Uses the method of Comm|Scope (Pearson et al., ICPE 2019).
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ WAYS = (
     (FROM_GPU, PAGEABLE),
     (WITHIN, OF_GPU),
 )
-"""Directions of copies, with the kind of host memory. The largest copy within the GPU far exceeds the GPU's cache."""
+"""Directions of copies, and the kind of host memory. The largest copy within the GPU far exceeds the GPU's cache."""
 
 
 class GpuCopy:
     """Measures copies.
 
-    The work of a point is the number of copied bytes. Within the GPU, each byte is read once and written once.
+    The work at each point is the number of copied bytes. Within the GPU, each byte is read once and written once.
     """
 
     about = "copies between host and GPU, pinned and pageable, and within it, by size"

@@ -1,4 +1,4 @@
-"""The benchmark `gpu-gemm`, which measures the rate of square matrix products on a GPU by precision."""
+"""The benchmark `gpu-gemm`, which measures the rate of square matrix products on a GPU for several precisions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,11 +11,13 @@ from harness.types import Benchmark, Point, Ready
 SIDES = (1024, 4096, 8192)
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _CHECKED = 64
-"""Number of rows of the product that are compared with a product in float64."""
+"""Number of rows in the product that are compared with a product in float64."""
 
 
 class GpuGemm:
-    """Measures products of square matrices. The work of a point is 2 side^3 FLOP, for side^3 multiply-adds."""
+    """Measures products of square matrices. The work at each point is 2 side^3 FLOP, because a product takes side^3
+    multiply-adds.
+    """
 
     about = "products of square matrices on a GPU, by precision"
 
@@ -35,7 +37,7 @@ class GpuGemm:
 def _ready(precision: str, side: int) -> Iterator[Ready]:
     torch = device.torch_on_gpu()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    # Random numbers, because a product of zeros draws less power and runs faster
+    # random numbers, because a product of zeros draws less power and runs faster
     torch.manual_seed(0)
     a, b = (torch.randn(side, side, device="cuda") for _ in range(2))
     product, exact = _product(torch, precision, a, b)
@@ -46,13 +48,13 @@ def _ready(precision: str, side: int) -> Iterator[Ready]:
 
 
 def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], Any], Any]:
-    """Returns the product, and the first rows of the correct answer for its rounded operands.
+    """Returns the product, and the first rows of the correct result for the rounded operands.
 
     PyTorch offers int8 and fp8 products only under private names.
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))
-        b = b.t().contiguous().t()  # column-major, as the matrix unit reads the second operand
+        b = b.t().contiguous().t()  # column-major, because the matrix unit reads the second operand in this order
         return partial(torch._int_mm, a, b), a[:_CHECKED].double() @ b.double()  # noqa: SLF001
     if precision == "fp8":
         a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)

@@ -1,1 +1,1 @@
-"""Matrix products and convolutions of each installed library."""
+"""Matrix products and convolutions in each installed library."""

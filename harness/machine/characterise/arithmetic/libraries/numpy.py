@@ -1,4 +1,4 @@
-"""NumPy's matrix product, which its BLAS library computes."""
+"""NumPy's matrix product, which runs in NumPy's BLAS library."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from harness.types import Ready
 
 
 def product(side: int, precision: str, threads: int) -> Ready:
-    """Makes the product. threads: unused, because the BLAS library reads an environment variable when it is loaded."""
+    """Prepares the product. threads: unused, because the BLAS library reads an environment variable when it is loaded.
+    """
     del threads
     if precision != op.FP32:
         raise op.lacks("NumPy", f"{precision} product in its BLAS library")
@@ -26,7 +27,8 @@ def convolution(shape: op.Filter, precision: str, threads: int) -> Ready:
 
 
 def _blas() -> str:
-    """Returns the BLAS library of NumPy's build, e.g. `scipy-openblas 0.3.30`."""
+    """Returns the BLAS library that NumPy was built with, for example `scipy-openblas 0.3.30`. `scipy-openblas 0.3.30`.
+    """
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     return " ".join(str(blas[key]) for key in ("name", "version") if key in blas)

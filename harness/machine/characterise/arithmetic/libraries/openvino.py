@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    kept = (data, compiled)  # kept alive here, because the request does not keep them
+    kept = (data, compiled)  # keeps references, because the request does not keep these objects alive
 
     def infer() -> None:
         assert kept
@@ -72,7 +72,9 @@ def _ready(
 
 
 def _kernels(compiled: Any) -> str:
-    """Returns the implementations of the product or convolution, e.g. 'MatMul brgemm_avx512_bf16'."""
+    """Returns the implementations of the product or convolution, for example 'MatMul brgemm_avx512_bf16'. 'MatMul
+    brgemm_avx512_bf16'.
+    """
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = node.get_rt_info()

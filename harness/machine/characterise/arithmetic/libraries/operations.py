@@ -1,4 +1,4 @@
-"""Defines the operations that every library computes: their shapes, work, operands and right answers."""
+"""Defines the operations that every library computes: their shapes, work, operands and correct results."""
 
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -11,11 +11,11 @@ from harness.types import Array, Ready
 FP32, BF16, INT8 = PRECISIONS = ("fp32", "bf16", "int8")
 
 LIBRARIES = ("numpy", "ort", "openvino", "tensorflow", "torch", "litert")
-"""The modules of this folder that compute operations."""
+"""The modules in this folder that compute operations."""
 
 
 class Filter(NamedTuple):
-    """A 3x3 convolution with stride 1 whose output has the shape of its input."""
+    """A 3x3 convolution with stride 1, whose output has the same shape as its input."""
 
     batch: int
     channels: int
@@ -27,12 +27,12 @@ class Filter(NamedTuple):
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """The shape as NCHW."""
+        """The input's shape as NCHW."""
         return self.batch, self.channels, self.side, self.side
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:
-        """The shape as output channels, input channels, height, width."""
+        """The weights' shape as output channels, input channels, height, width."""
         return self.channels, self.channels, 3, 3
 
     def __str__(self) -> str:
@@ -40,9 +40,9 @@ class Filter(NamedTuple):
 
 
 class Library(Protocol):
-    """A module of this folder. Its functions raise the errors of the library. threads: number of computing threads.
+    """A module in this folder. Its functions pass on the library's errors. threads: number of computing threads.
 
-    If the library supports constants, the second operand is a constant, like a model's weights.
+    The second operand is a constant if the library supports constants, because a model's weights are constants too.
     """
 
     def product(self, side: int, precision: str, threads: int) -> Ready: ...
@@ -57,12 +57,12 @@ def library(name: str) -> Library:
 
 
 def lacks(library_name: str, what: str) -> PluginUnavailable:
-    """Returns the error with the reason why a library does not have a point."""
+    """Returns the error that explains why a library lacks a point."""
     return PluginUnavailable(f"{library_name} has no {what}")
 
 
 def operands(*shapes: tuple[int, ...]) -> list[Array]:
-    """Returns seeded float32 in [0, 1), one array per shape."""
+    """Returns seeded float32 numbers in [0, 1), one array per shape."""
     random = np.random.default_rng(0)
     return [random.random(shape, dtype=np.float32) for shape in shapes]
 
@@ -74,8 +74,8 @@ def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 CHECKED_ROWS = 16
-"""Number of rows of a product that are checked. They are computed again in a wider, slower type that is exact or nearly
-exact.
+"""Number of rows in a product that are checked. These rows are computed again in a wider, slower type that is exact or
+nearly exact.
 """
 
 
@@ -87,7 +87,8 @@ def right_rows(a: Array, b: Array) -> Array:
 
 
 def relative_error(answer: Array, right: Array) -> float:
-    """Returns the largest difference, divided by the largest right value. right: the first rows of the right answer."""
+    """Returns the largest difference divided by the largest correct value. right: the first rows of the correct result.
+    """
     rows = answer[: len(right)].astype(np.float64)
     difference = np.abs(rows - right.astype(np.float64)).max()
     return float(difference / np.abs(right).max())

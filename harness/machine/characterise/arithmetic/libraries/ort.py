@@ -1,4 +1,6 @@
-"""Matrix products and convolutions with ONNX Runtime. Its threads may spin, because the benchmark measures peaks."""
+"""Matrix products and convolutions with ONNX Runtime. ONNX Runtime's threads may spin, because the benchmark measures
+peaks.
+"""
 
 from typing import Any
 
@@ -59,7 +61,7 @@ def product(side: int, precision: str, threads: int) -> Ready:
 
 
 def _bf16_product(side: int, threads: int) -> Ready:
-    """Makes a product with casts around it, so that the caller does not need bfloat16 arrays."""
+    """Prepares a product surrounded by casts, so that the caller does not need bfloat16 arrays."""
     from onnx import TensorProto, helper
 
     a, b = op.operands((side, side), (side, side))

@@ -8,7 +8,9 @@ from harness.types import Array, Ready
 
 
 def _tensorflow(threads: int) -> Any:
-    """Returns TensorFlow. The number of its threads can only be set once per process, before the first operation."""
+    """Returns the TensorFlow module. The number of TensorFlow's threads can be set only once per process, before the
+    first operation.
+    """
     import tensorflow as tf
 
     if tf.config.threading.get_intra_op_parallelism_threads() != threads:

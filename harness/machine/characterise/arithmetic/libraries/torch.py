@@ -66,7 +66,7 @@ def _ready(torch: Any, call: Callable[[], Any], right: Any) -> Ready:
 
 
 def _onednn_kernels(torch: Any, call: Callable[[], Any]) -> str:
-    """Returns the implementations that oneDNN prints on stdout for one call, or '' if oneDNN was not used."""
+    """Returns the implementations that oneDNN prints to stdout for one call, or '' if the call does not use oneDNN."""
     mkldnn = torch.backends.mkldnn
     with tempfile.TemporaryFile() as printed:
         kept = os.dup(1)
