@@ -1,7 +1,7 @@
-"""Estimates from pings how far another machine's clock is ahead, and the error of this estimate.
+"""Estimates by pings how far another machine's clock is ahead, and the error of this estimate.
 
-Source: NTP's four stamps (RFC 5905, section 8). A ping does not show whether both directions take the same time, so the
-error is half of the shortest round trip.
+Source: NTP's four time stamps (RFC 5905, section 8). A ping does not show whether both directions take equally long, so
+the error is half of the shortest round trip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ PINGS = 200
 
 
 class Ping(NamedTuple):
-    """One round trip. All stamps are wall clocks in ns; the middle two come from the other machine."""
+    """One round trip. All stamps are wall-clock times in ns; the middle two come from the other machine."""
 
     sent_ns: int
     arrived_ns: int
@@ -27,7 +27,7 @@ class Ping(NamedTuple):
 
     @property
     def round_trip_ns(self) -> int:
-        """Time of the round trip, excluding the time inside the other machine."""
+        """Duration of the round trip, without the time inside the other machine."""
         return (self.received_ns - self.sent_ns) - (self.answered_ns - self.arrived_ns)
 
     @property
@@ -36,18 +36,18 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """How far the other clock is ahead."""
+    """Estimate of how far the other clock is ahead."""
 
     at_ns: int
-    """Time of the estimate, on this machine's wall clock."""
+    """Time of the estimate on this machine's wall clock."""
     offset_ns: int
-    """Offset from the ping with the shortest round trip."""
+    """Offset according to the ping with the shortest round trip."""
     error_ns: int
-    """Maximum error of the offset in both directions, i.e. half of that round trip."""
+    """Maximum error of the offset in either direction: half of the shortest round trip."""
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
-    """Returns the offset from `pings` successive pings. Raises the errors of `ping`."""
+    """Returns the offset from `pings` successive pings. Passes on the errors of `ping`."""
     return best_offset([ping() for _ in range(pings)])
 
 
@@ -60,7 +60,8 @@ def best_offset(pings: Iterable[Ping]) -> ClockOffset:
 def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
     """Returns the offset from the best ping of each time window, in chronological order.
 
-    pings: (n, 4) the stamps of a Ping. A ping with a negative round trip, e.g. because a clock was set, does not count.
+    pings: (n, 4) the four stamps of each Ping. Ignores a ping with a negative round trip, which occurs if a clock was
+    set.
     """
     sent_ns, arrived_ns, answered_ns, received_ns = pings.astype(np.int64).T
     round_trip_ns = (received_ns - sent_ns) - (answered_ns - arrived_ns)
@@ -73,9 +74,10 @@ def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
 
 
 def step_ns(clocks: Sequence[ClockOffset]) -> int:
-    """Returns the largest change between successive estimates that slewing and errors cannot explain, or 0.
+    """Returns the largest change between successive estimates that slewing and errors cannot explain, or 0 if they
+    explain all changes.
 
-    clocks: estimates of one clock, in chronological order.
+    counted twice, because both clocks may be slewed
     """
     largest = 0
     for before, after in pairwise(clocks):
@@ -89,7 +91,9 @@ def step_ns(clocks: Sequence[ClockOffset]) -> int:
 
 
 def drift_ppm(before: ClockOffset, after: ClockOffset) -> tuple[float, float]:
-    """Returns the drift of the other clock relative to this clock, and the error of the drift, in parts per million."""
+    """Returns the drift of the other clock relative to this machine's clock, and the error of the drift, in parts per
+    million.
+    """
     between_ns = max(1, after.at_ns - before.at_ns)
     per_ns = 1e6 / between_ns
     error_ns = before.error_ns + after.error_ns

@@ -1,4 +1,4 @@
-"""Finds the cores that this process may use: affinity mask, SMT siblings and the cgroup's quota."""
+"""Finds the cores that this process may use, according to the affinity mask, SMT siblings and the cgroup's quota."""
 
 import os
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 class Cores(NamedTuple):
-    """The cores on which this process may compute."""
+    """The cores on which this process may run."""
 
     groups: tuple[tuple[int, ...], ...]
-    """Logical processors of the affinity mask, one tuple of SMT siblings per core."""
+    """Logical processors in the affinity mask, as one tuple of SMT siblings per core."""
     quota: float | None = None
-    """Processor time that the cgroup allows, in cores. None without a quota."""
+    """Processor time that the cgroup allows, in cores, or None without a quota. None without a quota."""
 
     @property
     def logical(self) -> int:
@@ -26,19 +26,19 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Number of threads that can compute at the same time, at least 1.
 
-        The quota is rounded down to whole cores. With one thread too many, the kernel would throttle all threads until
-        the quota's next period.
+        A quota is rounded down to whole cores, because with one thread too many, the kernel would throttle all threads
+        until the quota's next period.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
     @property
     def planned(self) -> int:
-        """Default number of threads: one per core, because siblings share its arithmetic units."""
+        """Default number of threads: one per core, because SMT siblings share the core's arithmetic units."""
         return min(len(self.groups), self.threads)
 
     @property
     def worth(self) -> float:
-        """Available processor time in cores, e.g. 0.5 or 8."""
+        """Available processor time in cores, for example 0.5 or 8."""
         return min(len(self.groups), self.quota or len(self.groups))
 
     def __str__(self) -> str:
@@ -46,10 +46,10 @@ class Cores(NamedTuple):
         return f"{self.logical} processors on {len(self.groups)} cores, {quota}"
 
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
-        """Returns the logical processors of each instance. The last entry contains the remaining processors.
+        """Returns the logical processors of each instance. The last entry contains the processors that are left over.
 
-        Each thread gets a separate core if there are enough cores. Otherwise SMT siblings are used in order, and with
-        an odd number of threads, two instances may share a core, which `apart` detects.
+        Each thread gets a separate core if there are enough cores. Otherwise SMT siblings are used in order. With an
+        odd number of threads, two instances may then share a core, which `apart` detects.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]
@@ -58,7 +58,7 @@ class Cores(NamedTuple):
         return (*own, tuple(flat[total:]))
 
     def apart(self, places: Sequence[Sequence[int]]) -> bool:
-        """Returns whether no two of `places` have logical processors of the same core."""
+        """Returns whether all `places` are on separate cores."""
         owner = {cpu: n for n, cpus in enumerate(places) for cpu in cpus}
         return all(len({owner[cpu] for cpu in group if cpu in owner}) <= 1 for group in self.groups)
 
@@ -72,7 +72,7 @@ def available() -> Cores:
 
 
 def _siblings(cpu: int) -> str:
-    """Returns a string that is equal for all logical processors of a core.
+    """Returns a string that is the same for all logical processors of a core.
 
     The file core_cpus_list exists since Linux 5.3.
     """

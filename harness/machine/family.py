@@ -1,6 +1,6 @@
-"""Adds up the resources that a process and its descendants have used, from /proc.
+"""Adds up the resources that a process and its descendants have used, according to /proc.
 
-The descendants count because the measured process is idle if instances run in separate processes.
+Descendants count because the measured process itself is idle if instances run in separate processes.
 """
 
 import os
@@ -25,15 +25,15 @@ _PREFIXES = (*_SWITCHES, _CORES + b":")
 _MOST_BYTES = 1 << 16
 
 RUN_QUEUE = "measured_run_queue_s"
-"""Time in which threads were ready to run but waited for a core. Missing if the kernel has no schedstat."""
+"""Total time in which threads were ready to run but waited for a core; missing if the kernel lacks schedstat.
+"""
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that does not belong to a file and is not shared. The journal and LoadGen's maps are therefore
-excluded.
+"""Resident memory that does not belong to a file and is not shared, which excludes the journal and LoadGen's maps.
 """
 
 STOPPED = "measured_stopped_looks"
-"""Number of readings in which a process was stopped by a signal or a debugger."""
+"""Number of readings at which a process was stopped by a signal or a debugger."""
 
 CONFINED = "measured_confined_threads"
 LOWERED = "measured_lowered_threads"
@@ -45,9 +45,9 @@ Row = Mapping[str, float]
 
 
 class Family:
-    """A process and its descendants, both running and ended.
+    """A process and its descendants, including those that have ended.
 
-    The sums keep the last values of ended processes and threads, so they never decrease.
+    The sums never decrease, because they keep the last values of ended processes and threads.
     """
 
     def __init__(self, pid: int | None = None, processes: Path = PROCESSES) -> None:
@@ -58,7 +58,8 @@ class Family:
         self._threads: dict[int, _Threads] = {}
 
     def read(self) -> Row:
-        """Returns the values by host.csv column. Raises OSError if the process itself has ended."""
+        """Returns the values by host.csv column. Raises OSError if the process itself has ended (descendants may end).
+        """
         memory: dict[str, float] = {}
         for pid in self._alive():
             try:
@@ -71,9 +72,9 @@ class Family:
         return added(self._used.values()) | memory
 
     def _read(self, pid: int) -> tuple[Row, Row]:
-        """Returns the resources used since the process began, and its present memory."""
+        """Returns the resources used since the process began, and its current memory."""
         folder = self._processes / str(pid)
-        # The program's name, in brackets, may contain spaces, so fields are counted after its last bracket.
+        # The program's name in brackets may contain spaces, so fields are counted from the last bracket.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         used = {
             "measured_minor_faults": int(fields[7]),
@@ -99,23 +100,23 @@ class Family:
 
 
 class _Threads:
-    """Adds up context switches, run-queue time, and losses of cores and priority over all threads of a process.
+    """Adds up context switches, run-queue time, and losses of cores and priority over all threads of one process.
 
-    The kernel drops the counts of a thread that ends. The sums keep the last counts that were read, so the counts of
-    the thread's last second may be missing.
+    The kernel discards the counts of a thread that ends. The sums keep the last counts that were read, so the counts
+    from a thread's last second may be missing.
     """
 
     def __init__(self, process: Path) -> None:
-        """process: the folder of the process in /proc."""
+        """process: the process's folder in /proc."""
         self.process = process
         self._threads: dict[str, Row] = {}
-        # Counts of ended threads whose IDs were given to new threads.
+        # Counts of ended threads whose IDs now belong to new threads.
         self._of_others: dict[str, float] = {}
         self._places: dict[str, _Place] = {}
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
-        # Rebuilt at each reading, because the ID of an ended thread may be reused.
+        # Rebuilt at each reading, because the kernel may reuse the ID of an ended thread.
         before, self._places = self._places, {}
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has just ended
@@ -144,12 +145,13 @@ class _Place(NamedTuple):
     """The processors that a thread may use, and its priority."""
 
     cores: int
-    """One bit for each logical processor."""
+    """A bit mask with one bit per logical processor."""
     nice: int
 
 
 def _read(task: Path) -> tuple[Row, _Place | None]:
-    """Reads a thread's counts and place. The place is None if the thread has ended."""
+    """Returns a thread's counts and place; the place is None if the thread has ended.
+    """
     counts: dict[str, float] = {}
     cores = 0
     for line in _content(f"{task}/status").splitlines():
@@ -168,9 +170,9 @@ def _read(task: Path) -> tuple[Row, _Place | None]:
 
 
 def _content(path: str) -> bytes:
-    """Returns the content of a small file.
+    """Returns a small file's content.
 
-    Does not use pathlib, which takes three times as long, because the file is read every second for each thread.
+    Avoids pathlib, which takes three times as long, because the file is read every second for each thread.
     """
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -180,7 +182,7 @@ def _content(path: str) -> bytes:
 
 
 def added(rows: Iterable[Row]) -> dict[str, float]:
-    """Returns the sum of each column."""
+    """Returns the sum of each column over the rows."""
     sums: dict[str, float] = {}
     for row in rows:
         _add(sums, row)

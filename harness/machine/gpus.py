@@ -1,4 +1,5 @@
-"""Reads the GPUs of a run through NVML. Reads model and settings once, and the state every second."""
+"""Reads the GPUs of a run through NVML: the model and settings once, and the state every second.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ SLOWDOWNS: Mapping[int, str] = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-"""Bits of nvmlClocksEventReasons, without the bit for idle."""
+"""Maps bits of nvmlClocksEventReasons, except the bit for idle, to names."""
 
 PROTECTIVE = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
 """Slowdowns that protect the GPU."""
@@ -29,19 +30,19 @@ _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 
 
 class _Unknown(Exception):
-    """Raised if a reading has no meaning on this machine."""
+    """Raised if a reading is meaningless on this machine."""
 
 
 class Gpu(NamedTuple):
     number: int
-    """The GPU's number in CUDA in this process."""
+    """The GPU's CUDA number in this process."""
     handle: Any
 
 
 class Gpus:
-    """The GPUs of a run. NVML stays open until the process ends.
+    """The GPUs that a run uses. NVML stays open until the process ends.
 
-    device: the run's --device. missing: the reason why NVML cannot be read, or ''.
+    device: the run's --device. missing: the reason why NVML cannot be read, or '' if it can.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -49,7 +50,7 @@ class Gpus:
         self._gpus: Sequence[Gpu] = ()
         if device == "cpu":
             return
-        # By default, CUDA numbers the fastest GPU first. This setting makes it use NVML's order, by PCI bus.
+        # By default, CUDA numbers the fastest GPU first; this setting selects NVML's order, by PCI bus.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import pynvml
@@ -65,7 +66,9 @@ class Gpus:
             self.missing = f"NVML: {one_line(e)}"
 
     def _handle(self, number: int) -> Any:
-        """Returns NVML's handle of a GPU. CUDA_VISIBLE_DEVICES hides and reorders GPUs, but NVML counts all of them."""
+        """Returns the NVML handle for a GPU. CUDA_VISIBLE_DEVICES hides and reorders GPUs for CUDA, but NVML counts all
+        GPUs.
+        """
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         name = visible.split(",")[number].strip() if visible else str(number)
         if name.isdecimal():
@@ -73,7 +76,7 @@ class Gpus:
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def about(self) -> list[dict[str, Any]]:
-        """Returns each GPU's model and settings, without values that NVML does not support."""
+        """Returns the model and settings of each GPU, without values that NVML does not support."""
         return [dict(self._about(gpu)) for gpu in self._gpus]
 
     def _about(self, gpu: Gpu) -> Iterator[tuple[str, Any]]:
@@ -100,7 +103,7 @@ class Gpus:
                 yield name, tried()
 
     def row(self, pids: Sequence[int]) -> Row:
-        """Returns the GPU columns of host.csv. pids: the measured processes, including their children."""
+        """Returns the GPU columns of host.csv. pids: the measured processes and their children."""
         row: dict[str, float] = {}
         for gpu in self._gpus:
             row |= {f"gpu{gpu.number}_{name}": v for name, v in self._state(gpu.handle, pids)}
@@ -129,14 +132,14 @@ class Gpus:
         n = self._nvml
         try:
             return int(n.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except n.NVMLError:  # the driver is older than 535
+        except n.NVMLError:  # the driver is older than 535 and lacks this function
             return int(n.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
-    """Returns the number of processes outside the run that compute on the GPU.
+    """Returns the number of processes outside the run that use the GPU.
 
-    Raises _Unknown if no process of the run is listed, because in a container NVML reports the host's process IDs.
+    Raises _Unknown if NVML lists no process of the run, because NVML reports the host's process IDs in a container.
     """
     running = {process.pid for process in processes}
     if running <= {*pids}:
@@ -158,7 +161,8 @@ def _with_children(pids: Sequence[int]) -> set[int]:
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns `gpus` of result.json: the state of each GPU in LoadGen's window. A value is None if it was not read."""
+    """Returns `gpus` in result.json: the state of each GPU during LoadGen's window. A value is None if it was not read.
+    """
     names = dict.fromkeys(name for row in rows for name in row if name.startswith("gpu"))
     numbers = sorted({int(name[3:].partition("_")[0]) for name in names})
     return [_summary(number, rows) for number in numbers]

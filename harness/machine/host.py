@@ -85,7 +85,7 @@ def memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The delay with which sleeping threads wake up on this machine, and the processor time that other guests take."""
+    """The wake-up delay of sleeping threads on this machine, and the share of processor time that other guests take."""
 
     p50_ns: int
     p99_ns: int
@@ -97,8 +97,8 @@ class NoiseFloor:
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise with repeated sleeps of 1 ms: the delay with which a thread wakes up on this machine, which no
-    harness can avoid.
+    """Measures the noise by repeated sleeps of 1 ms: no harness can avoid the delay with which a thread wakes up on
+    this machine.
     """
     before = _cpu_times()
     late: list[int] = []
@@ -115,8 +115,8 @@ class SystemLoad:
     """Measures the processor time that other processes use during a run."""
 
     def __init__(self, *measured: int) -> None:
-        """measured: IDs of the measured processes. They must have ended and been waited for before `since` is
-        called.
+        """measured: IDs of the measured processes. These processes must have ended and been waited for before `since`
+        is called.
         """
         self._before = _cpu_times()
         self._start = time.monotonic()
@@ -124,10 +124,10 @@ class SystemLoad:
         self._not_ours_s = _own_cpu_s() + sum(map(_family_cpu_s, measured))
 
     def since(self) -> Mapping[str, float | None]:
-        """Returns the use of the machine since construction.
+        """Returns how the machine was used since this object was created.
 
-        steal, others: shares of all cores that other guests (steal) and other processes (others) used. throttled_s:
-        time for which the cgroup's quota stopped this container. Unknown values are None.
+        steal, others: shares of all cores' time that other guests (steal) and other processes (others) used.
+        throttled_s: time for which the cgroup's quota stopped this container. Unknown values are None.
         """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
@@ -169,13 +169,14 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
     """Returns the share of time that other guests took, or None if the kernel does not report it."""
     if "steal" not in after:
         return None
-    # guest time is left out, because user time already includes it
+    # without guest time, because user time already includes it
     total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
     return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
 
 
 def fingerprint() -> Mapping[str, Any]:
-    """Returns the content of environment.json: machine, system, versions, and settings that affect the speed."""
+    """Returns the content of environment.json: machine, system, software versions, and settings that affect the speed.
+    """
     usable = cores.available()
     about = _about(usable)
     return {
@@ -194,7 +195,7 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def _about(usable: cores.Cores) -> dict[str, Any]:
-    """Describes the machine, except for the key under which the verb `machine` stores its measurements."""
+    """Describes the machine, without the key under which the verb `machine` stores its measurements."""
     return {
         "host": host_id(),
         "cpu": _cpu_model(),
@@ -213,7 +214,8 @@ def _about(usable: cores.Cores) -> dict[str, Any]:
 
 
 def _names(variable: str) -> str:
-    """Removes folders from a variable. For example, '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'."""
+    """Removes the folders from an environment variable: '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'.
+    """
     return re.sub(r"[^\s:]*/", "", variable)
 
 
@@ -232,7 +234,8 @@ def _package_versions() -> Mapping[str, str]:
 
 
 def _harness_version() -> Mapping[str, object]:
-    """Returns the version. In a checkout, also returns the commit and whether files differ from it."""
+    """Returns the harness's version and, in a checkout, the commit and whether files differ from the commit.
+    """
     from harness import __version__
 
     root = Path(__file__).parents[2]
@@ -269,7 +272,9 @@ def _cpu_model() -> str:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Returns the kernel's names of the instruction sets (x86 "flags", Arm "Features"); empty if unknown."""
+    """Returns the kernel's names for the instruction sets (x86 "flags", Arm "Features"), or an empty set if they are
+    unknown.
+    """
     for line in text(_CPU_INFO).splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):

@@ -1,7 +1,7 @@
 """Records the machine's state in host.csv once per second during the performance run, and summarises it.
 
 A column is missing if the machine does not report its value. Most virtual machines do not report frequencies and
-temperatures. Counters are cumulative, as in the kernel.
+temperatures. Counters are cumulative, as in the kernel's files.
 """
 
 import csv
@@ -32,17 +32,18 @@ from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""Time between two rows. A shorter time would disturb the run, because some processors must interrupt a core to read
+"""Time between two rows; a shorter time would disturb the run, because some processors must interrupt a core to read
 its frequency.
 """
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_online")
-"""Prefixes of columns that change only if an administrator or a daemon changes a setting."""
+"""Prefixes of columns that change only when an administrator or a daemon changes a setting."""
 
 FEWEST_ROWS = 9
-"""With fewer rows, no change over the run is reported. Each third of the run needs three rows."""
+"""With fewer rows, changes over the run are not reported, because each third of the run needs three rows.
+"""
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class HostLog:
     """The rows of host.csv."""
 
     rows: list[Row] = field(default_factory=list)
-    """Values by column. Every row has `wall_ns`."""
+    """Values by column; every row contains `wall_ns`."""
 
     def write(self, path: Path) -> None:
         columns = list(dict.fromkeys(name for row in self.rows for name in row)) or ["wall_ns"]
@@ -61,7 +62,7 @@ class HostLog:
 
     @classmethod
     def read(cls, path: Path) -> "HostLog":
-        """Reads host.csv. Raises OSError, csv.Error, and a ValueError that names the line."""
+        """Reads host.csv. Raises OSError, csv.Error, or a ValueError that names the line."""
         with path.open(newline="", encoding="utf-8") as file:
             table = csv.DictReader(file)
             return cls([_row(row, table.line_num) for row in table])
@@ -88,13 +89,14 @@ def _row(cells: Mapping[str | None, Any], line: int) -> Row:
 
 
 class HostReader:
-    """Adds a row to `log` with each call of `look`."""
+    """Adds a row to `log` each time `look` is called."""
 
     def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
-        """root: the folder that contains proc and sys. All files are read from it. device: the run's --device."""
+        """root: the folder that contains proc and sys, from which all files are read. device: the run's --device.
+        """
         self.gpus = Gpus(device)
         self.log = HostLog()
-        self.pids: Sequence[int] = ()  # IDs of the measured processes, once they run
+        self.pids: Sequence[int] = ()  # IDs of the measured processes when they run
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
@@ -110,7 +112,7 @@ class HostReader:
         times = psutil.cpu_times()
         row |= {f"cpu_{mode}_s": getattr(times, mode) for mode in _CPU_MODES}
         for column, (path, factor) in self._files.items():
-            with suppress(OSError, ValueError):  # a sensor may have no value now
+            with suppress(OSError, ValueError):  # a sensor may have no value at the moment
                 row[column] = int(path.read_text()) * factor
         with suppress(OSError, ValueError):
             if self._throttles:
@@ -126,7 +128,8 @@ class HostReader:
         self.log.rows.append(row)
 
     def _settings(self) -> Row:
-        """Returns the number of cores under each governor, smt_active and turbo as 1 or 0, and the quota in cores."""
+        """Returns the number of cores under each governor, smt_active and turbo as 1 or 0, and the CPU quota in cores.
+        """
         cores = Counter(text(path) for path in self._governors)
         settings: dict[str, float] = {f"governor_{name}": n for name, n in cores.items() if name}
         others: dict[str, str | float | None] = {
@@ -138,20 +141,22 @@ class HostReader:
             else None,
         }
         for name, value in others.items():
-            with suppress(ValueError):  # '' if the file does not exist
+            with suppress(ValueError):  # the text is '' if the file does not exist
                 if value is not None:
                     settings[name] = float(value)
         return settings
 
     def _measured(self) -> Row:
-        """Returns sums over all threads of the measured processes and their descendants; {} before they run."""
+        """Returns sums over all threads of the measured processes and their descendants, or {} before these processes
+        run.
+        """
         if [family.pid for family in self._families] != [*self.pids]:
             self._families = [Family(pid, self._root / "proc") for pid in self.pids]
         return added(family.read() for family in self._families)
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
-    """Yields each column with its file and the factor for the file's number."""
+    """Yields each column with its file, and the factor by which the number in the file is multiplied."""
     frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
     for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
         yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
@@ -165,7 +170,7 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """Returns `host` of result.json for LoadGen's window. A value is None if the machine does not report it."""
+    """Returns `host` in result.json for LoadGen's window. A value is None if the machine does not report it."""
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
@@ -205,7 +210,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _quarters(values: Sequence[float]) -> Sequence[float] | None:
-    """Returns the values at the beginning and after each quarter, or None for fewer than FEWEST_ROWS."""
+    """Returns the values at the beginning and after each quarter, or None if there are fewer than FEWEST_ROWS."""
     last = len(values) - 1
     return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 
@@ -221,8 +226,8 @@ def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """Returns the setting, or None if it is missing in the row. A governor without a column is 0, because no core uses
-    it.
+    """Returns the setting's value, or None if it is missing in the row. A governor without a column counts as 0,
+    because no core uses it.
     """
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)
@@ -242,7 +247,7 @@ def _grown(rows: Sequence[Row], column: str) -> float | None:
 
 
 def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
-    """Returns each mode's share of the time of all cores, from the first to the last row."""
+    """Returns the share of all cores' time that each mode took, from the first to the last row."""
     spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
     total = sum(spent.values())
     return {mode: value / total for mode, value in spent.items()} if total > 0 else None

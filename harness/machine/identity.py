@@ -1,5 +1,5 @@
-"""Computes a machine's key from the properties that determine its speed. The key keeps measurements of different
-machines apart.
+"""Computes a machine's key from the properties that determine its speed, so that measurements of different machines are
+not mixed.
 """
 
 import hashlib
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FIELDS = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active", "turbo")
-"""Fields of `machine` in `host.fingerprint()` that affect the time of a kernel."""
+"""Fields of `machine` in `host.fingerprint()` that affect the speed of a kernel."""
 
 
 def machine_key(machine: Mapping[str, Any]) -> str:

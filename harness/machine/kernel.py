@@ -1,4 +1,4 @@
-"""Reads the kernel's text files below /proc and /sys, and makes system calls for which Python has no function."""
+"""Reads the kernel's text files below /proc and /sys, and makes system calls that Python does not offer."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """Returns the file's text without surrounding blanks, or '' if the kernel does not have the file."""
+    """Returns the file's text without surrounding white space, or '' if the kernel does not provide the file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -14,14 +14,14 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Returns the ID of the machine's current boot, which is the same in all containers. Returns "" if it cannot be
-    read.
+    """Returns the ID of the machine's current boot, which is the same in all containers, or "" if it cannot be read.
     """
     return text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def call(function: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Calls a function of the C library. Raises OSError if it fails, AttributeError if it does not exist."""
+    """Calls a function in the C library. Raises OSError if the function fails, and AttributeError if it does not exist.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = getattr(libc, function)(*words)

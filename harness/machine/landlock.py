@@ -1,7 +1,7 @@
-"""Limits the folders in which a process may write, with Linux's Landlock.
+"""Restricts the folders to which a process may write, by means of Linux's Landlock.
 
-Source: linux/landlock.h and landlock(7). A limited process also cannot trace other processes or open
-their files and memory below /proc.
+Source: linux/landlock.h and landlock(7). A restricted process cannot trace other processes or open their files and
+memory below /proc, either.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.machine.kernel import call
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""System calls; their numbers are the same on every architecture except Alpha."""
+"""Numbers of the system calls, which are the same on every architecture except Alpha."""
 
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
@@ -21,17 +21,19 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Access right for links and renames between folders. Exists since version 2. Earlier versions always refuse them."""
+"""Access right for links and renames between folders, since version 2; earlier versions always refuse them. Exists
+since version 2.
+"""
 
 _TRUNCATE = 1 << 14
-"""Access right to truncate files. Exists since version 3."""
+"""Access right to truncate files, since version 3."""
 
 
 def write_only_in(folders: Sequence[Path]) -> str:
     """Forbids the calling thread to write outside `folders`.
 
-    This also applies to all threads and processes that it starts from now on. Open files stay open. Returns the reason
-    if this fails, else "".
+    The restriction also applies to all threads and processes that the calling thread starts afterwards. Files that are
+    already open stay usable. Returns the reason if the restriction fails, otherwise "".
     """
     try:
         version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)
@@ -49,6 +51,6 @@ def write_only_in(folders: Sequence[Path]) -> str:
             call("syscall", _RESTRICT_SELF, rules, 0)
         finally:
             os.close(rules)
-    except (OSError, AttributeError) as e:  # AttributeError: not Linux
+    except (OSError, AttributeError) as e:  # AttributeError means that the system is not Linux
         return f"Landlock: {getattr(e, 'strerror', None) or 'only Linux has it'}"
     return ""

@@ -1,9 +1,10 @@
-"""Finds the code that runs before the first line of the harness, and checks whether the harness equals a release or a
+"""Finds the code that runs before the first line of the harness, and checks whether the harness matches a release or a
 commit.
 
-The command line does not show such code. It consists of `sitecustomize` and `usercustomize`, code lines in `.pth`
-files, modules imported because of an environment variable, and libraries that the loader maps before others. A file has
-a known owner if its digest is in the RECORD of an installed distribution or in Debian's list of a package.
+The command line does not show the code that runs earlier. This code consists of `sitecustomize` and `usercustomize`,
+code lines in `.pth` files, modules imported because of an environment variable, and libraries that the loader maps
+before others. A file's owner is known if its digest is in the RECORD of an installed distribution or in Debian's list
+for a package.
 """
 
 import base64
@@ -37,7 +38,7 @@ with open("/proc/self/maps") as maps:
 print(json.dumps([modules, [*site.getsitepackages(), *users], mapped]))
 """
 """Program for an interpreter that starts in the same way as the harness's processes. It lists the modules imported at
-the start, the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files mapped into
+the start, the hooks, the modules that PYTHONPATH would replace, the folders with .pth files, and the files mapped into
 memory.
 """
 
@@ -71,29 +72,30 @@ _MOST_NAMED = 5
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 _DEBIAN = Path("/var/lib/dpkg")
 _HOOKS = ("sitecustomize", "usercustomize")
-"""Modules that Python imports at each start. A Linux distribution may put such a module into the standard library."""
+"""Modules that Python imports at every start; a Linux distribution may put such a module into the standard library.
+"""
 
 _INSTALLERS = ("_virtualenv", "_virtualenv.pth")
-"""Files that virtualenv and uv write into each environment. They are not in any RECORD."""
+"""Files that virtualenv and uv write into each environment, and that no RECORD lists."""
 
 
 @cache
 def running_code() -> Mapping[str, Any]:
-    """Returns `code` of findings.json: {"harness": …, "startup": […]}. Computed once per process."""
+    """Returns `code` of findings.json: {"harness": …, "startup": […]}. The result is computed once per process."""
     return {"harness": harness_files(Path(__file__).parents[2]), "startup": startup_code()}
 
 
 def harness_files(root: Path) -> Mapping[str, Any]:
     """Returns the digest of the harness's files, and the first files that differ from the release or commit.
 
-    Other files in the harness's folders count only if Python can import them, because they may be a user's data. root:
-    the checkout, or the folder into which packages are installed. `known_by` is "commit" or "release". It is None if
-    the folder is neither a checkout nor a release, or if git cannot read it.
+    Other files in the harness's folders count only if Python can import them, because they may be the user's data.
+    root: the checkout, or the folder into which packages are installed. `known_by` is "commit" or "release", or None if
+    the folder is neither a checkout nor a release or git cannot read it.
     """
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
     expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
-    # A release contains only `harness`. A folder `datasets` next to it may be HuggingFace's, so it is not compared.
+    # A release contains only `harness`; a folder `datasets` next to it may be HuggingFace's, so it is not compared.
     tops = sorted({_top(name) for name in expected}) or _CODE
     digests, lines = {}, {}
     for name, data in _files(root, tops, expected):
@@ -119,7 +121,7 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the name and content of each file that counts. The content of a link is its target.
 
-    The error stands for the content of an unreadable file, which therefore differs from every release and commit.
+    For an unreadable file, the error replaces the content, so that the file differs from every release and commit.
     """
     for top in tops:
         for folder, folders, names in os.walk(root / top):
@@ -138,7 +140,7 @@ def _files(
 
 
 def _committed(root: Path) -> dict[str, str]:
-    """Returns Git's digest of each file in the commit by name, or {} if git cannot read the folder."""
+    """Returns the Git digest of each file in the commit, by file name, or {} if git cannot read the folder."""
     command = ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *_CODE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
@@ -149,7 +151,7 @@ def _committed(root: Path) -> dict[str, str]:
 
 
 def _blob(data: bytes) -> str:
-    """Returns Git's digest of a file."""
+    """Returns a file's Git digest."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
@@ -158,10 +160,10 @@ def _sha256(data: bytes) -> str:
 
 
 def startup_code() -> list[Mapping[str, Any]] | None:
-    """Returns {"name", "sha256", "owner"} of each file. owner: the distribution or package that contains exactly this
+    """Returns {"name", "sha256", "owner"} for each file. owner: the distribution or package that contains exactly this
     file.
 
-    Returns None if an interpreter does not start or does not answer.
+    Returns None if the interpreter does not start or does not respond.
     """
     command = [sys.executable, "-P", "-c", _ASK, json.dumps([_HOOKS, FRAMEWORKS])]
     try:
@@ -186,14 +188,14 @@ def startup_code() -> list[Mapping[str, Any]] | None:
 
 
 def _is_foreign(name: str, path: Path) -> bool:
-    """Returns whether a module is not part of Python."""
+    """Returns whether a module does not belong to Python."""
     return name in _HOOKS or (path.is_absolute() and not _is_python(path))
 
 
 def _entry(name: str, path: Path) -> Mapping[str, Any]:
     try:
         data = path.read_bytes()
-    except OSError:  # the module is in an archive, or was deleted
+    except OSError:  # the module is in an archive or was deleted
         return {"name": name, "sha256": None, "owner": None}
     return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
 
@@ -208,7 +210,8 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Returns whether Python executes any line of the file. Lines that are not code name folders."""
+    """Returns whether Python executes any line of the .pth file, because lines that are not code only name folders.
+    """
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -218,7 +221,7 @@ def _has_code(path: Path) -> bool:
 def _preloaded() -> set[Path]:
     """Returns the libraries that the loader prefers because of LD_PRELOAD, LD_AUDIT, ld.so.preload or LD_LIBRARY_PATH.
 
-    Python's own folder in LD_LIBRARY_PATH does not count.
+    Ignores Python's own folder in LD_LIBRARY_PATH.
     """
     words = (
         f"{os.environ.get('LD_PRELOAD', '')} {os.environ.get('LD_AUDIT', '')} {text(_PRELOAD_FILE)}"
@@ -255,9 +258,9 @@ def _distribution(folder: Path, name: str, data: bytes) -> str | None:
 
 @cache
 def _records(folder: Path) -> Mapping[str, bytes]:
-    """Returns the RECORD of each distribution, by the name of the distribution's folder.
+    """Returns each distribution's RECORD, by the name of the distribution's folder.
 
-    Source: Python's specification of binary distributions.
+    Source: Python's specification of binary distribution formats.
     """
     found = {}
     for record in folder.glob("*.dist-info/RECORD"):
@@ -267,8 +270,8 @@ def _records(folder: Path) -> Mapping[str, bytes]:
 
 
 def _recorded(folder: Path, distribution: str) -> dict[str, str]:
-    """Returns the SHA-256 digest of each file in the distribution by name, or {} if the distribution is not in the
-    folder.
+    """Returns the SHA-256 digest of each file in the distribution, by file name, or {} if the folder does not contain
+    the distribution.
     """
     rows = [
         line.partition(",sha256=")
@@ -286,7 +289,8 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _package(path: Path, md5: str) -> str | None:
-    """Returns the Debian package that lists the file with this digest. Files in /etc are listed in `status`."""
+    """Returns the Debian package that lists the file with this digest. Debian lists files in /etc in its `status` file.
+    """
     names = {str(path), f"/usr{path}", str(path).removeprefix("/usr")}
     lines = {f"{md5}  {name[1:]}" for name in names}
     for listed in sorted(_DEBIAN.glob("info/*.md5sums")):

@@ -13,18 +13,21 @@ from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Pause between two readings of a meter. There are at most 20 readings per second."""
+"""Pause between two readings of a meter, which allows at most 20 readings per second.
+"""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Waiting time before and after the idle baseline, so that every meter has readings on both sides of it."""
+"""Waiting time before and after the idle baseline, so that every meter is read before and after it."""
 
 END_LIMIT_S = 5.0
-"""Time limit of a meter's last reading. A thread that takes longer ends with the supervisor."""
+"""If a meter's last reading takes longer, the supervisor does not wait for it; the reading thread ends with the
+supervisor.
+"""
 
 
 class Repeated:
-    """Calls `look` on a separate thread until stopped, with a pause of `period_s` between calls."""
+    """Calls `look` repeatedly on a separate thread until stopped, with a pause of `period_s` between calls."""
 
     def __init__(self, look: Callable[[], None], period_s: float, name: str) -> None:
         self._look, self._period_s = look, period_s
@@ -43,14 +46,15 @@ class Repeated:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # one more reading, after the end of the window
+        self._look()  # one more reading after the end of the window
 
 
 class PowerSampler:
     """Reads each meter on a separate thread into `log` while the context is entered.
 
-    A failed reading is left out and recorded in `log.faults`, and the next reading is tried. `cut`
-    (harness/machine/power/energy.py) judges the gap. A failing meter does not end the run.
+    A failed reading is omitted and recorded in `log.faults`, and the next reading is still tried. `cut`
+    (harness/machine/power/energy.py) decides whether the resulting gap is too long. A meter that fails does not end the
+    run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
@@ -60,8 +64,8 @@ class PowerSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Opens the meters. If meters do not work on this machine, raises one ConfigError that lists them with the
-        reasons.
+        """Opens the meters. Raises a single ConfigError that lists all meters that do not work on this machine, with
+        the reasons.
         """
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
@@ -79,7 +83,7 @@ class PowerSampler:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:
-        """Measures the power of the idle machine for a second, before any process of the run starts."""
+        """Measures the idle machine's power for a second, before any process of the run starts."""
         sleep(_IDLE_MARGIN_S)
         begin_ns = wall_ns()
         sleep(IDLE_S)

@@ -1,7 +1,7 @@
-"""Requests a short time slice from Linux, so that a waking thread gets a core at once.
+"""Requests a short time slice from Linux, so that a thread gets a core as soon as it wakes up.
 
-A waking thread runs before threads whose slices end later. Since Linux 6.12 each thread may choose its slice, without
-privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
+The scheduler runs a waking thread before threads whose slices end later. Since Linux 6.12, each thread may choose its
+slice without special privileges. Source: sched_setattr(2), and struct sched_attr in linux/sched/types.h.
 """
 
 import ctypes
@@ -11,19 +11,20 @@ import struct
 from harness.machine.kernel import call
 
 SLICE_NS = 100_000
-"""The shortest slice that Linux allows."""
+"""The shortest slice that Linux accepts."""
 
 _GET = {"x86_64": 315, "aarch64": 275, "riscv64": 275}
-"""Number of the system call sched_getattr by architecture. The number of sched_setattr is one less."""
+"""Number of the system call sched_getattr on each architecture; the number of sched_setattr is one less.
+"""
 
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _POLICY, _RUNTIME = 1, 5
 _TIME_SHARED = (0, 3)
-"""SCHED_OTHER and SCHED_BATCH. Other policies have no slices."""
+"""SCHED_OTHER and SCHED_BATCH; other policies do not use slices."""
 
 
 def shorten_slice() -> str:
-    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if this fails, else ""."""
+    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if this fails, otherwise ""."""
     architecture = os.uname().machine
     if architecture not in _GET:
         return f"the system call is not known for {architecture}"
@@ -34,7 +35,7 @@ def shorten_slice() -> str:
         wanted = (*before[:_RUNTIME], SLICE_NS, *before[_RUNTIME + 1 :])
         call("syscall", _GET[architecture] - 1, 0, _ATTRIBUTES.pack(*wanted), 0)
         after = _attributes(_GET[architecture])
-    except (OSError, AttributeError) as e:  # AttributeError: not Linux
+    except (OSError, AttributeError) as e:  # AttributeError means that the system is not Linux
         return getattr(e, "strerror", None) or "only Linux has it"
     if after[_RUNTIME] != SLICE_NS:
         return f"Linux {os.uname().release} has one slice for all threads, Linux 6.12 and later one per thread"

@@ -1,7 +1,7 @@
 """Pins threads to logical processors, and checks which threads computed on which processors.
 
 A new thread inherits the affinity mask of the thread that started it. If a pinned thread loads, warms up and calls an
-instance, the framework's threads are therefore also pinned, unless the framework has one thread pool for the whole
+instance, the framework's threads are therefore pinned as well, unless the framework uses one thread pool for the whole
 process. The kernel's CPU times show which threads have actually computed.
 """
 
@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""A thread counts as computing only if it ran for at least this time. Other threads just woke up and slept again."""
+"""A thread counts as computing only if it ran for at least this time, because other threads only woke up and went back
+to sleep.
+"""
 
 TICK_S = 0.01
-"""Time to wait before CPU times are read, because the kernel updates them only once per tick."""
+"""Wait this long before reading CPU times, because the kernel updates them only once per tick."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
-    """Pins the calling thread and the threads that it will start. Does nothing if `cpus` is empty."""
+    """Pins the calling thread, and the threads that it starts later. Does nothing if `cpus` is empty."""
     if cpus:
         os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
 def running_on(cpus: Sequence[int]) -> Iterator[None]:
-    """Pins threads like `run_on`, and restores the mask at the end of the block."""
+    """Pins threads like `run_on`, and restores the affinity mask at the end of the block."""
     before = os.sched_getaffinity(0) if cpus else ()
     run_on(cpus)
     try:
@@ -40,22 +42,22 @@ def running_on(cpus: Sequence[int]) -> Iterator[None]:
 class Placed(NamedTuple):
     """Number of threads that computed for an instance during its warm-up.
 
-    Both are None if the kernel does not report how long a thread ran.
+    Both numbers are None if the kernel does not report how long a thread ran.
     """
 
     threads: int | None
     outside: int | None
-    """The number of these threads that may run outside the instance's processors."""
+    """Number of these threads that may run outside the instance's processors."""
 
 
 class ComputingThreads:
-    """Finds the threads of this process and its children that compute after construction."""
+    """Finds the threads of this process and its children that compute after this object is created."""
 
     def __init__(self) -> None:
         self._before = _ran_ns()
 
     def placed(self, cpus: Sequence[int]) -> Placed:
-        """Returns the numbers of threads that computed. cpus: logical processors of the instance."""
+        """Returns the numbers of threads that computed. cpus: the instance's logical processors."""
         before, own = self._before, set(cpus)
         ran = [t for t, ns in _ran_ns().items() if ns - before.get(t, 0) > LEAST_NS]
         if not before:
@@ -68,7 +70,8 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Returns the processor time so far in ns, by thread ID. Empty if the kernel has no schedstat."""
+    """Returns the processor time of each thread so far in ns, by thread ID, or {} if the kernel lacks schedstat.
+    """
     time.sleep(TICK_S)
     ran_ns = {}
     for task in tasks():
@@ -81,7 +84,7 @@ TASKS = Path("/proc/self/task")
 
 
 def tasks() -> Iterator[Path]:
-    """Yields the folder in /proc of each thread of this process and of its children."""
+    """Yields the folder in /proc for each thread of this process and of its children."""
     for task in TASKS.iterdir():
         yield task
         with suppress(OSError):
@@ -106,8 +109,8 @@ def _descendants(pid: str) -> Iterator[str]:
 
 
 def _ticks(pid: str) -> int:
-    """Returns the clock ticks of a process and of the children that it has waited for."""
+    """Returns the clock ticks used by a process and by the children that it has waited for."""
     with suppress(OSError):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)
+        return sum(map(int, after_name[11:15]))  # fields utime, stime, cutime and cstime of proc(5)
     return 0

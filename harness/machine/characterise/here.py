@@ -63,7 +63,8 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the rates like `stored`, or {} if the database cannot be read.
+    """Returns the rates like `stored`, or {} if the database cannot be read; for verbs that also work without the
+    rates.
 
     For verbs that can work without the rates.
     """
@@ -74,8 +75,8 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the stored fields of `Rates` of a machine with all cores, or {} without stored rates. machine: as in
-    environment.json.
+    """Returns the stored fields of `Rates` for a machine when all its cores compute, or {} if none are stored. machine:
+    as in environment.json.
     """
     if not database.is_file() or "cores_usable" not in machine:
         return {}

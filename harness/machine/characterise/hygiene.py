@@ -13,7 +13,7 @@ _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 UNKNOWN = "unknown"
 BUSY_LOAD = 0.5
-"""The machine counts as busy from this number of running or waiting processes per processor."""
+"""The machine counts as busy if at least this many processes per processor are running or waiting."""
 
 
 class Fact(NamedTuple):
@@ -21,15 +21,15 @@ class Fact(NamedTuple):
 
     name: str
     value: str
-    """The value; UNKNOWN if the kernel does not report it."""
+    """The value, or UNKNOWN if the kernel does not report it."""
     why: str = ""
-    """Reason why the value is unknown."""
+    """The reason why the value is unknown."""
     warning: str = ""
-    """The possible effect on the numbers, and advice. A warning does not stop the measurement."""
+    """The possible effect on the measured numbers, and advice. A warning does not stop the measurement."""
 
 
 def facts(system: Path = _SYS, huge_pages: Path = _PAGES) -> list[Fact]:
-    """Returns the facts. system, huge_pages: folders of the kernel's files; tests pass other folders."""
+    """Returns the facts. system, huge_pages: folders of the kernel's files, which tests replace."""
     usable = cores.available()
     quota = cgroup.cpu_limit()
     return [

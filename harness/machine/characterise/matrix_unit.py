@@ -1,7 +1,7 @@
-"""Decides whether a product ran on the processor's matrix unit, and reports the evidence. Pure.
+"""Decides whether a product ran on the processor's matrix unit, and states the evidence. Has no side effects.
 
-The units are AMX and AVX-512 BF16 for bf16, AMX and VNNI for int8, and Arm's bf16 and i8mm. If a library reports its
-kernels, their names are the evidence. Otherwise the rate is compared with the fp32 peak of all libraries.
+The matrix units are AMX and AVX-512 BF16 for bf16, AMX and VNNI for int8, and Arm's bf16 and i8mm. If a library reports
+its kernels, the kernels' names are the evidence. Otherwise the rate is compared with the fp32 peak of all libraries.
 """
 
 import re
@@ -14,7 +14,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     "int8": ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp"),
     "bf16": ("amx_bf16", "avx512_bf16", "bf16"),
 }
-"""Maps a precision to the instruction sets that multiply and add in one step, the widest first."""
+"""Maps a precision to the instruction sets that multiply and add in one step, widest first."""
 
 _KERNELS = {
     "int8": re.compile(r"amx|vnni|avx512_I8|i8mm", re.IGNORECASE),
@@ -23,8 +23,8 @@ _KERNELS = {
 _PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
 
 RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 1.3)}
-"""Maps a precision to two ratios of its rate to the fp32 rate. Below the first ratio, the unit was not used. Above the
-second ratio, it was used.
+"""Maps a precision to two thresholds for its rate relative to the fp32 rate. Below the first threshold, the product did
+not use the unit. Above the second threshold, it did.
 
 Without VNNI, an int8 product needs three instructions for four times as many numbers, so it reaches at most 4/3 of the
 fp32 rate. With VNNI, it reaches 4 times the fp32 rate. Without a bf16 unit, the numbers are first converted to fp32, so
@@ -34,7 +34,7 @@ the rate is at most the fp32 rate.
 
 class Verdict(NamedTuple):
     use: str
-    """USED, NOT_USED or UNKNOWN."""
+    """One of USED, NOT_USED and UNKNOWN."""
     evidence: str
 
 
@@ -46,11 +46,11 @@ def verdict(
     *,
     is_disturbed: bool = False,
 ) -> Verdict:
-    """Returns the verdict.
+    """Returns the verdict on one product.
 
-    flags: instruction sets of the processor, or None if the kernel does not list them. kernels: the names that the
-    library reports for its kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries, or None without
-    this peak. is_disturbed: whether other processes ran, so that a low rate proves nothing.
+    flags: the processor's instruction sets, or None if the kernel does not list them. kernels: the names that the
+    library reports for its kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries, or None if this
+    peak is unknown. is_disturbed: whether other processes ran, so that a low rate proves nothing.
     """
     if precision not in UNITS:
         return Verdict(
@@ -67,7 +67,7 @@ def verdict(
 
 
 def _by_kernel(precision: str, kernels: str) -> Verdict | None:
-    """Returns the verdict from the kernels' names, or None if the names do not show it."""
+    """Returns the verdict from the kernels' names, or None if the names are not conclusive."""
     if _KERNELS[precision].search(kernels):
         return Verdict(USED, f"kernel {kernels}")
     return Verdict(NOT_USED, f"kernel {kernels}") if _PLAIN_KERNELS.search(kernels) else None

@@ -1,4 +1,4 @@
-"""Defines a measured point of a benchmark, and the numbers that are computed from its times. Pure."""
+"""Defines a measured point of a benchmark, and computes numbers from the point's times. Has no side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WAITED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One point in its stored form. Sizes are in bytes, with 1 GB = 10^9 bytes."""
+    """One point in the form in which it is stored. Sizes are in bytes, with 1 GB = 10^9 bytes."""
 
     benchmark: str
     settings: Mapping[str, str | int]
@@ -21,14 +21,15 @@ class Measured:
     unit: str = ""
     threads: int = 1
     repetitions_ns: tuple[float, ...] = ()
-    """Median time per call in each repetition. Empty if the point could not be measured."""
+    """Median time per call in each repetition, or () if the point could not be measured.
+    """
     fastest_ns: float = 0.0
     calls: int = 0
     cpu_share: float = 0.0
     waited_share: float | None = None
     facts: Mapping[str, Any]
     missing: str = ""
-    """Reason for missing times."""
+    """The reason why the times are missing."""
     joules: float | None = None
     """Energy per call, or None if no meter worked."""
 
@@ -42,7 +43,7 @@ class Measured:
 
     @property
     def std_ns(self) -> float | None:
-        """Standard deviation of the repetitions."""
+        """Standard deviation of the repetitions' times."""
         return stdev(self.repetitions_ns) if len(self.repetitions_ns) > 1 else None
 
     @property
@@ -52,18 +53,18 @@ class Measured:
 
     @property
     def per_s(self) -> float | None:
-        """Work per second at the median."""
+        """Work per second at the median time."""
         return self.work / self.median_ns * 1e9 if self.work and self.median_ns else None
 
     @property
     def std_per_s(self) -> float | None:
-        """Standard deviation of the rates of the repetitions."""
+        """Standard deviation of the repetitions' rates."""
         rates = [self.work / ns * 1e9 for ns in self.repetitions_ns]
         return stdev(rates) if self.work and len(rates) > 1 else None
 
     @property
     def peak_per_s(self) -> float | None:
-        """Work per second of the fastest call, because noise can only slow calls."""
+        """Work per second of the fastest call, which is the peak because noise can only slow calls down."""
         return self.work / self.fastest_ns * 1e9 if self.work and self.fastest_ns else None
 
     @property
@@ -79,7 +80,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """Reads points, which machine.json contains by name. Raises ValueError if an entry is not a point."""
+    """Reads the points that machine.json contains by name. Raises ValueError if an entry is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

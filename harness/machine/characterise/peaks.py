@@ -1,4 +1,6 @@
-"""Finds the machine's peaks, i.e. the highest rate of any product or convolution and of a large copy. Pure."""
+"""Finds the machine's peaks: the highest rate of any product or convolution, and the rate of a large copy. Has no side
+effects.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,18 +9,19 @@ from harness.machine.characterise.measured import Measured, of
 
 ARITHMETIC = ("gemm", "convolution")
 COPY, COPY_BYTES = "memory-copy", 2**26
-"""Benchmark and size of the copy that does not fit into a cache."""
+"""Benchmark and size of the copy that serves as the memory peak, because it does not fit into a cache."""
 
 
 class Peak(NamedTuple):
     per_s: float
-    """FLOP/s, or bytes read and written per second."""
+    """The peak in FLOP/s, or in bytes read and written per second."""
     point: str
     """Name of the point that reached the peak."""
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls."""
+    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls down.
+    """
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):
@@ -29,9 +32,9 @@ def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
 
 
 def memory(points: Sequence[Measured]) -> Mapping[int, Peak]:
-    """Returns the rate of a copy of COPY_BYTES per number of threads.
+    """Returns the rate of a copy of COPY_BYTES, per number of threads.
 
-    The rate counts each byte twice, because it is read and written.
+    Counts each byte twice, because a copy reads it and writes it.
     """
     return {
         point.threads: Peak(2 * per_s, point.name)

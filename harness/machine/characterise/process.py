@@ -1,4 +1,4 @@
-"""Runs the process that measures points with one library and one number of threads, pinned to processors."""
+"""Runs the process that measures points with one library and one number of threads, pinned to logical processors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ MODULE = __name__
 
 
 def points_of(benchmark: str, most_threads: int) -> Mapping[str, Point]:
-    """Returns the points of a benchmark by name."""
+    """Returns a benchmark's points by name."""
     with registry.plugin(f"benchmark {benchmark!r}"):
         made = registry.load("benchmark", benchmark)()
         short = registry.short_name(benchmark)
@@ -29,11 +29,13 @@ def main() -> None:
 
 
 def _measure(channel: Channel) -> None:
-    """Receives one message with the points to measure. Sends `begin` before and `point` after each point."""
+    """Receives one message with the points to measure. Sends the message `begin` before each point and `point` after
+    it.
+    """
     task = channel.receive()
     if task is None:
         return
-    threads.run_on(task["processors"])  # before a library starts threads, which inherit the pinning
+    threads.run_on(task["processors"])  # must come before a library starts threads, which inherit the pinning
     plan, most = Plan(**task["plan"]), task["most_threads"]
     known: dict[str, Mapping[str, Point]] = {}
     with energy.counting() as counter:
@@ -58,9 +60,9 @@ def _result(point: Point, plan: Plan, counter: Callable[[], Counter] | None) -> 
 
 
 def bound_to(groups: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Returns `count` processors, one per core. The last cores come first, because the first core serves interrupts.
+    """Returns `count` processors, one per core. Takes the last cores first, because the first core serves interrupts.
 
-    groups: logical processors of each core. Siblings are used if there are too few cores.
+    groups: logical processors of each core. Uses SMT siblings only if there are too few cores.
     """
     first = [group[0] for group in reversed(groups)]
     more = [cpu for group in reversed(groups) for cpu in group[1:]]

@@ -1,4 +1,4 @@
-"""Measures points of benchmarks, each group in a separate process, within a common time limit."""
+"""Measures the points of benchmarks, each group in a separate process, within a common time limit."""
 
 import math
 import os
@@ -17,16 +17,17 @@ from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
 LIMIT_S = 60.0
-"""Time limit of a point. A point that takes longer is given up: its library hangs, or the machine is too slow."""
+"""A point that takes longer is abandoned, because its library hangs or the machine is too slow.
+"""
 
 LEAST_S = 10.0
-"""A point gets at least this time, even if less is left, because a busy machine needs it to load a library."""
+"""Each point is allowed at least this time, even if less is left, because a busy machine needs it to load a library."""
 
 START_S = 4.0
-"""Estimated time to start a process and load a library."""
+"""Estimated time for starting a process and loading a library."""
 
 WARM_UP_FACTOR = 1.25
-"""Estimated time of a point with its warm-up, relative to the time of its repetitions."""
+"""Estimated time for a point with its warm-up, relative to the time for its repetitions."""
 
 OUT_OF_TIME = "left out: the time ran out; --missing measures the missing points, --thorough has no time limit"
 
@@ -39,12 +40,12 @@ class Planned(NamedTuple):
 
     name: str
     benchmark: str
-    """The user's name for the benchmark."""
+    """The name by which the user selects the benchmark."""
     point: Point
 
     @property
     def head(self) -> Mapping[str, Any]:
-        """The point's properties before it is measured, as JSON."""
+        """The point's properties that are known before the measurement, as JSON."""
         return {
             "benchmark": registry.short_name(self.benchmark),
             "settings": dict(self.point.settings),
@@ -59,21 +60,21 @@ class Planned(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Reports that a point has begun (the result is None) or has been measured."""
+    """Reports that measuring a point has begun (the result is None) or has finished."""
 
     planned: Planned
     result: Mapping[str, Any] | None = None
 
 
 def planned(benchmarks: Sequence[str], most_threads: int) -> Iterator[Planned]:
-    """Yields every point of the benchmarks. Raises PluginUnavailable if a benchmark cannot be imported."""
+    """Yields every point in the benchmarks. Raises PluginUnavailable if a benchmark cannot be imported."""
     for benchmark in benchmarks:
         for name, point in process.points_of(benchmark, most_threads).items():
             yield Planned(name, benchmark, point)
 
 
 def expected_s(points: Sequence[Planned], plan: Plan) -> float:
-    """Estimates the time that the points take on an idle machine."""
+    """Returns an estimate of the time that the points take on an idle machine."""
     return sum(_expected_s(group, plan) for group in _groups(points))
 
 
@@ -82,7 +83,7 @@ def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
 
 
 def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
-    """Groups points by library and number of threads. Within a group, the largest products come last."""
+    """Groups the points by library and number of threads. Puts the largest products last within each group."""
     groups: dict[tuple[str, int], list[Planned]] = {}
     for one in sorted(points, key=lambda one: one.point.work if one.point.unit == "FLOP" else 0.0):
         groups.setdefault((one.library, one.point.threads), []).append(one)
@@ -92,12 +93,12 @@ def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
 def measure(
     points: Sequence[Planned], plan: Plan, log: Path, within_s: float = math.inf
 ) -> Iterator[Event]:
-    """Yields two events for each measured point, and one event for each omitted point.
+    """Yields two events for each measured point, and one event for each skipped point.
 
-    log: file to which the processes' output is appended. If a point's process dies, the point has no result, and the
-    next point gets a new process. If the process hangs, it is killed, and the rest of the group is left out. within_s:
-    total time of all points. Each group gets a share of the remaining time. Points that have not begun when this share
-    ends are left out.
+    log: file to which the output of the processes is appended. If the process dies during a point, the point has no
+    result, and the next point is measured in a new process. If the process hangs, it is killed, and the rest of the
+    group is skipped. within_s: time limit for all points together. Each group is allowed a share of the remaining time.
+    Points that have not begun when this share is used up are skipped.
     """
     end_s = time.monotonic() + within_s
     groups = _groups(points)
@@ -116,26 +117,26 @@ def measure(
 
 
 class _Limits(NamedTuple):
-    """Time limits of a group of points and of all points, on the monotonic clock in s."""
+    """Time limits for a group of points and for all points, in s on the monotonic clock."""
 
     group_s: float
     all_s: float
 
     def left_out(self) -> str:
-        """Returns the reason why no further point of the group may start, or '' while there is time."""
+        """Returns the reason why no further point in the group may start, or '' while time is left."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
-        """Returns the time limit in s of a point that starts now."""
+        """Returns the time limit in s for a point that starts now."""
         return min(LIMIT_S, max(LEAST_S, self.all_s - time.monotonic()))
 
 
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Measures points. Removes each point that was measured or that ended the process from `left`.
+    """Measures points in one process. Removes each point from `left` that was measured or that ended the process.
 
-    Returns the name of a point that hung, else ''.
+    Returns the name of the point that hung, or ''.
     """
     threads = left[0].point.threads
     usable = cores.available()
@@ -174,7 +175,7 @@ def _no_result(limit_s: float) -> str:
 def _next_point(
     channel: Channel, left: list[Planned], limit_s: float
 ) -> Generator[Event, None, str]:
-    """Yields the events of a point. Returns the reason why no further events follow, or ''."""
+    """Yields the events for one point. Returns the reason why no more events follow, or ''."""
     try:
         while (message := channel.receive(limit_s)) is not None:
             if message["event"] == "begin":

@@ -1,4 +1,6 @@
-"""Times one operation with a warm-up and several repetitions of a minimum length, and computes their spread."""
+"""Times one operation with a warm-up and several repetitions of a minimum length, and computes how much the repetitions
+differ.
+"""
 
 import math
 import time
@@ -14,28 +16,28 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""Calls shorter than this are timed in groups that take at least this time, unless other work is needed between the
-calls. Reading the clock twice takes less than 1 % of it.
+"""Shorter calls are timed in groups that take at least this time, unless other work must run between the calls. Reading
+the clock twice takes less than 1 % of this time.
 """
 
 LEAST_CALLS = 5
-"""Minimum number of calls in a repetition, if the calls or the work between them are slow."""
+"""Each repetition makes at least this many calls, even if the calls or the work between them are slow."""
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
-"""A point ends early, after at least LEAST_REPEATS repetitions, once their coefficient of variation is at most STEADY.
+"""After LEAST_REPEATS repetitions, a point ends early when the repetitions' coefficient of variation is at most STEADY.
 """
 
 
 class Plan(NamedTuple):
-    """Duration and repetitions of each point's measurement."""
+    """How long, and how many times, each point is measured."""
 
     repeats: int = 5
     """Maximum number of repetitions."""
     point_ns: int = 250_000_000
-    """Minimum time of all repetitions of a point together."""
+    """Minimum total time of a point's repetitions."""
     thorough: bool = False
-    """Whether every point makes all its repetitions."""
+    """Whether every point makes all repetitions, even if it could end early."""
 
     @property
     def repetition_ns(self) -> float:
@@ -51,10 +53,11 @@ class Plan(NamedTuple):
 def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None) -> dict[str, Any]:
     """Measures a point and returns its times, as JSON.
 
-    repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number of
-    calls. cpu_share: processor time of this process divided by wall time, above 1 with parallel threads. waited_share:
-    time in which threads of this process waited for a processor, divided by wall time, or None if the kernel does not
-    report it. joules: energy per call, only if `counter` starts a meter and nothing runs between the calls.
+    repetitions_ns: the median time per call in each repetition. fastest_ns: time of the fastest call. calls: number of
+    calls. cpu_share: processor time of this process divided by wall time, which exceeds 1 with parallel threads.
+    waited_share: time in which threads of this process waited for a processor, divided by wall time, or None if the
+    kernel does not report it. joules: energy per call, only if `counter` starts a meter and nothing runs between the
+    calls.
     """
     group = 1 if ready.between is not None else _group(ready.call)
     _repetition(ready, group, plan.repetition_ns / 4)  # warm-up
@@ -82,14 +85,14 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
 
 
 def _group(call: Callable[[], object]) -> int:
-    """Returns the number of calls to time together, computed from the times of the second and third call."""
+    """Returns the number of calls to time together, based on the times of the second and third call."""
     call()
     call_ns = min(_call_ns(call, 1) for _ in range(2))
     return max(1, math.ceil(ALONE_NS / max(call_ns, 20)))
 
 
 def _repetition(ready: Ready, group: int, least_ns: float) -> list[float]:
-    """Returns the time per call in ns of each group of calls, until `least_ns` have passed."""
+    """Returns the time per call in ns for each group of calls, until `least_ns` have passed."""
     call, between = ready.call, ready.between
     end = time.perf_counter_ns() + least_ns
     times: list[float] = []
@@ -108,7 +111,7 @@ def _call_ns(call: Callable[[], object], group: int) -> float:
 
 
 def _waited_ns(tasks: Path = TASKS) -> int | None:
-    """Returns the time that this process's threads have waited for a processor (proc(5), schedstat)."""
+    """Returns the total time that this process's threads have waited for a processor (proc(5), schedstat)."""
     total = None
     for task in tasks.iterdir():
         with suppress(OSError, ValueError, IndexError):

@@ -1,10 +1,11 @@
-"""Returns the versions for which a measured point is valid."""
+"""Returns the software versions for which a measured point is valid."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 RECIPE = "1"
-"""Version of the measuring method. Times of different recipes are not mixed."""
+"""Version of the measuring method; times from different versions are not mixed.
+"""
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -15,13 +16,15 @@ PACKAGES = {
     "litert": ("ai-edge-litert",),
     "": ("numpy",),
 }
-"""Maps the library in a point's settings to the packages that may provide the library. The key "" is for points without
-a library.
+"""Maps the library in a point's settings to the packages that may contain it. The key "" is for points without a
+library.
 """
 
 
 def versions_of(library: str) -> str:
-    """Returns the versions, e.g. 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'."""
+    """Returns the versions as text, for example 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'. 'onnxruntime 1.23.2,
+    Python 3.12.3, recipe 1'.
+    """
     found = []
     for package in PACKAGES.get(library, (library,)):
         try:

@@ -1,7 +1,7 @@
 """Computes the energy of a run from the readings of meters within LoadGen's window.
 
-LoadGen logs `power_begin` and `power_end` in UTC at the ends of the measured part. Meters are read from before the
-start of the measured process until after its end.
+LoadGen logs `power_begin` and `power_end` in UTC at the beginning and the end of the measured part. Meters are read
+from before the measured process starts until after it ends.
 """
 
 import csv
@@ -23,26 +23,29 @@ END_NS = 200 * NS_PER_MS
 """The energy is unknown if no reading lies within this time of each end of the window."""
 
 GAP_NS = NS_PER_S
-"""The energy is unknown if two readings are further apart. peak_watts is averaged over approximately this time."""
+"""The energy is unknown if two successive readings are further apart. peak_watts is a mean over approximately this
+time.
+"""
 
 MOST_JOULES = 1e4
-"""Maximum increase of a processor's or board's counter within GAP_NS. A larger step counts as a reset."""
+"""A larger increase of a processor's or board's counter within GAP_NS counts as a reset.
+"""
 
 MOST_WATTS = 1e6
 """If a source reads more than this on average over a second, its energy is unknown. A rack full of accelerators draws a
-fifth of it.
+fifth of this power.
 """
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
 
 class Energy(NamedTuple):
-    """Energy and power of one source in a window."""
+    """Energy and power of one source during a window."""
 
     joules: float
     mean_watts: float
     peak_watts: float
-    """The highest mean over a span of one to two seconds."""
+    """The highest mean power over any span of one to two seconds."""
     readings: int
     """Number of readings from which the energy was computed."""
 
@@ -61,9 +64,9 @@ class PowerLog:
     series: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     """Readings by source name, in the order of reading: wall clock in ns, and joules or watts."""
     idle_ns: tuple[int, int] | None = None
-    """Begin and end of the idle baseline on the wall clock."""
+    """Beginning and end of the idle baseline, in ns on the wall clock."""
     faults: dict[str, str] = field(default_factory=dict)
-    """The last error by source name."""
+    """The last error of each source, by source name."""
 
     def energy(self, source: PowerSource, window_ns: tuple[int, int]) -> Energy | NoReading:
         energy = cut(source, self.series.get(source.name, ()), *window_ns)
@@ -82,7 +85,7 @@ class PowerLog:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
-        """Makes a log without readings from the result of `to_json`. Raises errors of
+        """Creates a log without readings from the result of `to_json`. Raises the errors in
         harness.core.files.WRONG_CONTENT.
         """
         sources = tuple(PowerSource(**s) for s in values["sources"])
@@ -95,7 +98,7 @@ class PowerLog:
         )
 
     def read(self, path: Path) -> None:
-        """Reads the file that `write` wrote. Raises OSError, or errors of WRONG_CONTENT."""
+        """Reads the file that `write` wrote. Raises OSError, or the errors in WRONG_CONTENT."""
         names = {cells.cell(source.name): source.name for source in self.sources}
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
@@ -103,7 +106,7 @@ class PowerLog:
                 self.series[names[row["source"]]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
-        """Writes one row per reading, in chronological order. The value's column depends on the unit."""
+        """Writes one row per reading, in chronological order. The unit determines the column of the value."""
         rows = sorted(
             (at_ns, s.name, *((value, "") if s.unit == "J" else ("", value)))
             for s in self.sources
@@ -123,7 +126,7 @@ def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def utc_ns(text: str) -> int:
-    """Parses a time in UTC as LoadGen and PTDaemon write it: '11-21-2026 03:47:25.453'."""
+    """Parses a UTC time as LoadGen and PTDaemon write it: '11-21-2026 03:47:25.453'."""
     at = datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=UTC)
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
@@ -131,10 +134,10 @@ def utc_ns(text: str) -> int:
 def cut(
     source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
 ) -> Energy | NoReading:
-    """Returns the energy between begin_ns and end_ns. Each of these times needs readings on both sides.
+    """Returns the energy between begin_ns and end_ns. Both times need readings before and after them.
 
-    Counters are interpolated at both ends. Powers are integrated with the trapezoid rule.
-    readings: (wall clock in ns, joules or watts).
+    Counters are interpolated at both times. Power readings are integrated by the trapezoid rule. readings: (wall clock
+    in ns, joules or watts).
     """
     at = np.array([t for t, _ in readings], np.int64)
     value = np.array([v for _, v in readings], np.float64)
@@ -158,7 +161,7 @@ def cut(
 
 
 def counted(source: PowerSource, joules: Array) -> Array | NoReading:
-    """Returns the counter's readings without wraps, starting at 0."""
+    """Returns the counter's readings, starting at 0 and without the wraps."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:
@@ -194,14 +197,14 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
 
 
 def _with_ends(seconds: Array, watts: Array, length_s: float) -> tuple[Array, Array]:
-    """Returns points in time and power, with interpolated points at both ends of the window."""
+    """Returns times and powers, with interpolated points added at both ends of the window."""
     inside = seconds[(seconds > 0) & (seconds < length_s)]
     points = np.concatenate([[0.0], inside, [length_s]])
     return points, np.interp(points, seconds, watts)
 
 
 def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Energy | NoReading:
-    """Returns the energy in the window from 0 to length_s. total: cumulative joules at each of `seconds`."""
+    """Returns the energy in the window from 0 to length_s. total: cumulative joules at each time in `seconds`."""
 
     def until(when: Array | float) -> Any:
         return np.interp(when, seconds, total)
@@ -209,7 +212,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
     joules = float(until(length_s) - until(0.0))
     if joules <= 0:
         return NoReading("the counter did not change during the whole run: it does not work here")
-    # Whole spans fill the window, so the highest mean over a span is at least the mean of the window.
+    # Equal spans fill the window exactly, so that the highest mean over a span is at least the mean of the window.
     span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
     begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)
@@ -222,7 +225,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
-    """Makes the names of sources unique by appending '#2' and so on to a name that is taken."""
+    """Makes the names of sources unique by appending '#2', '#3' and so on to a name that is already used."""
     renamed: list[PowerSource] = []
     for source in sources:
         same = sum(s.name.partition("#")[0] == source.name for s in renamed)

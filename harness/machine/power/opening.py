@@ -1,4 +1,4 @@
-"""Opens power meters, and lists the meters that do not work on this machine, with reasons."""
+"""Opens power meters, and lists the meters that do not work on this machine, with the reasons."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,17 +12,17 @@ from harness.types import PowerMeter, PowerSource
 
 
 class Opened(NamedTuple):
-    """An entered meter and its sources."""
+    """A meter that has been entered, and its sources."""
 
     meter: PowerMeter
     sources: Sequence[PowerSource]
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Enters the meters in order.
+    """Enters the meters in order;
 
-    `stack` leaves them. Raises one error with the problems of all meters. It is a PluginUnavailable if all problems are
-    of this type, else a ConfigError.
+    `stack` leaves them. Raises a single error with the problems of all meters: PluginUnavailable if all problems are of
+    this type, otherwise ConfigError.
     """
     meters: list[Opened] = []
     problems: list[HarnessError] = []
@@ -47,7 +47,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
 
 
 def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns [] if the name of every meter is known, otherwise all problems of the meters, as `refusal` does."""
+    """Returns [] if the names of all meters are known, otherwise all problems with the meters, like `refusal`."""
     try:
         for name, _ in specs:
             registry.check_name("meter", name)
@@ -68,7 +68,7 @@ def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 @contextmanager
 def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
-    """Enters the meter, and ignores errors when it is left, because all readings have been made by then."""
+    """Enters the meter, and ignores errors when leaving it, because all readings have been made by then."""
     entered = meter.__enter__()
     try:
         yield entered
@@ -81,9 +81,10 @@ _NEEDS_ARGUMENT = {"command", "page"}
 
 
 def availability() -> Iterator[tuple[str, str]]:
-    """Yields the name of each built-in meter, and the reason why it does not work here, or '' if it works.
+    """Yields the name of each built-in meter, and the reason why the meter does not work on this machine, or '' if it
+    works.
 
-    Skips meters of other packages, because checking them would run their code.
+    Skips meters from other packages, because checking them would run their code.
     """
     for name, entry in registry.METERS.items():
         if not entry.installed:

@@ -1,4 +1,4 @@
-"""Runs power-dev's client.py, logs its output, and summarises its failures in one line."""
+"""Runs power-dev's client.py, logs its output, and summarises failures in one line."""
 
 import os
 import re
@@ -12,10 +12,11 @@ from harness.core.console import say
 from harness.errors import BY_EXIT_STATUS, ConfigError, HarnessError, RunDied, RunInvalid, one_line
 
 WORKLOAD = "workload.sh"
-"""Name of the script that the client runs. The client's messages contain this name."""
+"""Name of the script that the client runs; the client's messages contain this name.
+"""
 
 END_LIMIT_S = 30.0
-"""Time for the client's run to save its measurements after SIGTERM."""
+"""After SIGTERM, the client's run is given this time to save its measurements."""
 
 _LINE = re.compile(r"client \S+ \S+ \[(?P<level>[A-Z]+)\] (?P<text>.*)")
 _MODE = re.compile(r"Running workload in (\w+) mode")
@@ -28,20 +29,20 @@ _ADVICE = {
     "Handshake failed": "use the same version of power-dev on both machines",
     "ynchroni": "let both machines' clocks follow one NTP server, or correct ntp=",
 }
-"""Remedies by words in the client's errors. The user can correct these errors before the first run."""
+"""Maps words in the client's errors to advice. The user can correct all these errors before the first run."""
 
 
 class PowerClient:
-    """One call of client.py."""
+    """One execution of client.py."""
 
     def __init__(self, log: Path, *, quiet: bool) -> None:
-        self.mode = ""  # the phase, ranging or testing; '' before the first phase
+        self.mode = ""  # the phase, ranging or testing, or '' before the first phase
         self._log, self._quiet = log, quiet
 
     def run(self, words: Sequence[str]) -> int:
-        """Runs the client. Returns its exit status, which is 0 even after some failures.
+        """Runs the client and returns its exit status, which is 0 even after some failures.
 
-        An exception here, e.g. from a signal, also stops the client.
+        An exception during the call, for example from a signal, also stops the client.
         """
         with (
             self._log.open("w", encoding="utf-8") as log,
@@ -52,7 +53,7 @@ class PowerClient:
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
                 errors="replace",
-                start_new_session=True,  # the harness handles Ctrl-C
+                start_new_session=True,  # a new session, so that only the harness handles Ctrl-C
             ) as process,
         ):
             assert process.stdout is not None
@@ -67,7 +68,7 @@ class PowerClient:
         return process.returncode
 
     def _show(self, line: str) -> None:
-        """Prints the client's phases, warnings and errors, and the messages of the runs."""
+        """Prints the client's phases, warnings and errors, and the runs' messages."""
         match = _LINE.fullmatch(line)
         mode = _MODE.fullmatch(match["text"]) if match else None
         if mode:
@@ -77,9 +78,9 @@ class PowerClient:
             say(match["text"] if match else line.removeprefix("harness: "))
 
     def failure(self, status: int, *, has_run: bool) -> HarnessError:
-        """Returns the error in one line: phase, message and remedy.
+        """Returns the error as one line with phase, message and advice.
 
-        has_run: whether finished runs exist, which must be kept.
+        has_run: whether finished runs exist, which must not be deleted.
         """
         output = self._log.read_text(encoding="utf-8")
         phase = f"in the {self.mode} phase" if self.mode else "before the ranging phase"
@@ -97,7 +98,7 @@ class PowerClient:
 
 
 def _errors(output: str) -> str:
-    """Returns the client's logged errors, the director's error replies, and an exception's last line."""
+    """Returns the errors that the client logged, the director's error replies, and the last line of an exception."""
     lines = [line for line in output.splitlines() if line.strip()]
     logged = [m for line in lines if (m := _LINE.fullmatch(line))]
     errors = [m["text"] for m in logged if m["level"] in ("ERROR", "CRITICAL")]
@@ -108,7 +109,8 @@ def _errors(output: str) -> str:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Stops the client and its run. The run saves its measurements, and the director detects the end."""
+    """Stops the client and its run, so that the run saves its measurements and the director detects the end.
+    """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""Reads spl.txt, which contains PTDaemon's readings at the wall socket, and computes energy with MLPerf's formula."""
+"""Reads spl.txt, which contains PTDaemon's readings at the wall socket, and computes the energy by MLPerf's formula."""
 
 import itertools
 import json
@@ -19,29 +19,31 @@ SOURCE = PowerSource(
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""Maximum time between two samples. The analyser takes one sample per second, and one sample may be lost."""
+"""The samples do not cover the window if two of them are further apart. The analyser takes one sample per second, and
+one sample may be lost. The analyser takes one sample per second, and one sample may be lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PtdaemonLog:
-    """Readings in the testing phase of a session."""
+    """Readings from the testing phase of a session."""
 
     session: str
-    """The session's name."""
+    """Name of the session."""
     refused: tuple[str, ...] = ()
-    """Failed checks of power-dev's check.py."""
+    """The checks in power-dev's check.py that failed."""
     samples: tuple[tuple[int, float], ...] = ()
-    """Samples as wall clock in ns and watts. Each sample is a mean over one second."""
+    """Samples as (wall clock in ns, watts); each is a mean over one second."""
     fault: str = ""
-    """Reason for missing samples."""
+    """The reason why samples are missing."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields that are not in the session's own files."""
+        """Returns the fields that the session's own files do not contain."""
         return {"refused": list(self.refused)}
 
     @classmethod
     def from_files(cls, values: Mapping[str, Any], performance: Path) -> "PtdaemonLog":
-        """Reads the log. values: the result of to_json. performance: the folder with power/ and run_1/."""
+        """Reads the log. values: the result of to_json. performance: the folder that contains power/ and run_1/."""
         session, refused = "", tuple(str(name) for name in values["refused"])
         try:
             client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))
@@ -55,7 +57,8 @@ class PtdaemonLog:
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
-        """Returns the mean power of the window's samples multiplied by the window's length. peak_watts: highest sample.
+        """Returns the mean power of the samples in the window multiplied by the window's length. peak_watts: the
+        highest sample.
 
         Source: mlcommons/inference tools/submission, get_power_metric.
         """
@@ -86,7 +89,7 @@ def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) ->
 def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
     """Yields the samples: lines `Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>...`.
 
-    Raises ValueError if a sample is malformed, out of order, or from a different measurement.
+    Raises ValueError if a sample is malformed, out of order, or from another measurement.
     """
     latest_ns = 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,1 +1,1 @@
-"""Benchmarks of data movement: copies, pages, transports, inputs."""
+"""Benchmarks of data movement: copies, pages, transports and model inputs."""

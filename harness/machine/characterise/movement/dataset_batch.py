@@ -1,4 +1,4 @@
-"""The benchmark `dataset-batch`, which gathers loaded samples of the dataset `synthetic` into one input array."""
+"""The benchmark `dataset-batch`, which gathers loaded samples from the dataset `synthetic` into one input array."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ LOADED = 128
 class DatasetBatch:
     """Gathers batches.
 
-    The work of a point is the number of bytes in the batch. Consecutive samples are a view of the loaded samples.
-    Scattered samples are gathered.
+    The work at each point is the number of bytes in the batch. Consecutive samples become a view of the loaded samples,
+    without a copy. Scattered samples are copied together.
     """
 
     about = "a batch gathered from a dataset's samples"

@@ -1,6 +1,7 @@
-"""The benchmark `input-handling`, which passes a model's input to ONNX Runtime as an array, as an OrtValue, or bound.
+"""The benchmark `input-handling`, which passes a model's input to ONNX Runtime as an array, as an OrtValue, or through
+IO binding.
 
-The model scales an image by channel, so its input and its output have the size of a network's input.
+The model scales an image by channel, so its input and output are as large as a network's input.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ WAYS = ("array", "OrtValue", "IOBinding")
 
 
 class InputHandling:
-    """Passes inputs to ONNX Runtime. The work of a point is the number of bytes in the input."""
+    """Passes inputs to ONNX Runtime. The work at each point is the number of bytes in the input."""
 
     about = "a model's input, copied and bound"
 
@@ -59,7 +60,7 @@ def _model(shape: tuple[int, ...], scale: Array) -> bytes:
 
 
 Called = tuple[Callable[[], Any], Callable[[], Array]]
-"""The timed call, and a function that returns its answer."""
+"""The timed call, and a function that returns the call's result."""
 
 
 def _array(session: Any, images: Array) -> Called:
@@ -80,7 +81,8 @@ def _ort_value(session: Any, images: Array) -> Called:
 
 
 def _io_binding(session: Any, images: Array) -> Called:
-    """Returns a call that does not copy the input or the output. The output's memory is reused."""
+    """Returns a call that copies neither the input nor the output, and reuses the output's memory.
+    """
     import onnxruntime
 
     given = onnxruntime.OrtValue.ortvalue_from_numpy(images)

@@ -1,4 +1,6 @@
-"""The benchmark `memory-copy`, which measures the bandwidth of memory copies by size, with warm and cold caches."""
+"""The benchmark `memory-copy`, which measures the bandwidth of memory copies for several sizes, with warm and cold
+caches.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,9 @@ WARM, EVICTED = "warm", "evicted"
 
 
 class MemoryCopy:
-    """Measures copies. The work of a point is the number of copied bytes. Each byte is read once and written once."""
+    """Measures copies. The work at each point is the number of copied bytes. A copy reads each byte once and writes it
+    once.
+    """
 
     about = "a copy in memory, by size, warm and evicted"
 
@@ -43,7 +47,7 @@ def _ready(size: int, state: str, threads: int) -> Iterator[Ready]:
     source, target = touched(size), touched(size)
     if threads == 1:
         between = evictor() if state == EVICTED else None
-        # `target[...] = source` has the least overhead: 60 ns less than `target[:]` or `copyto`
+        # used because `target[...] = source` has the least overhead: 60 ns less than `target[:]` or `copyto`
         yield Ready(partial(setitem, target, ..., source), between)
         return
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

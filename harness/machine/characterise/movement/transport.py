@@ -1,6 +1,7 @@
-"""The benchmark `transport`, which measures the round trip of a payload over each transport.
+"""The benchmark `transport`, which measures the round-trip time of a payload over each transport.
 
-The first two transports stay in this process. All others send the payload to another process, which sends it back.
+The first two transports stay within this process. All other transports send the payload to another process, which sends
+it back.
 """
 
 import http.client
@@ -21,7 +22,7 @@ from harness.types import Benchmark, Point, Ready
 
 SIZES = (2**10, 2**16, 2**20)
 START_S = 60.0
-"""Time limit for the start of the other process, which is enough on a busy machine."""
+"""Starting the other process fails after this time, which is long enough on a busy machine."""
 
 Call = Callable[[], Any]
 
@@ -30,7 +31,7 @@ _WITHOUT_A_COPY = ("in process", "queue")
 
 
 class Transport:
-    """Measures round trips. The work of a point is the number of payload bytes in both directions."""
+    """Measures round trips. The work at each point is the number of payload bytes in both directions."""
 
     about = "the round trip of a payload, by transport"
 
@@ -57,7 +58,7 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
 
 
 def _in_process(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call that calls a function, without a copy."""
+    """Returns a timed call that only calls a function, without a copy."""
     del stack
 
     def echoed(one: bytes) -> bytes:
@@ -67,8 +68,8 @@ def _in_process(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _queue(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call that passes the payload to another thread of this process and back. This takes two wake-ups and no
-    copy.
+    """Returns a timed call that passes the payload to another thread of this process and back, which takes two wake-ups
+    and no copy.
     """
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -90,7 +91,8 @@ def _queue(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _start_echo(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
-    """Starts the process that sends the payload back. Returns its message `ready`."""
+    """Starts the process that sends the payload back, and returns the `ready` message of that process.
+    """
     process, channel = connect(echo.MODULE, fds)
     stack.enter_context(process)
     stack.enter_context(closing(channel))
@@ -117,7 +119,7 @@ def _pipe(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
-    """Returns the read end and the write end of each new pipe."""
+    """Returns the read end and the write end of `count` new pipes."""
     pipes = [os.pipe() for _ in range(count)]
     for end in (end for pipe in pipes for end in pipe):
         stack.callback(os.close, end)
@@ -125,7 +127,9 @@ def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
 
 
 def _shared_memory(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call that copies the payload into shared memory. The other process copies it to the second half."""
+    """Returns a timed call that copies the payload into shared memory. The other process copies the payload to the
+    second half of that memory.
+    """
     size = len(payload)
     memory = os.memfd_create("harness-transport")
     stack.callback(os.close, memory)
@@ -162,7 +166,7 @@ def _unix_socket(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _http(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call with Python's built-in client and server over one persistent connection."""
+    """Returns a timed call with Python's built-in client and server over one persistent connection."""
     port = _start_echo("HTTP", len(payload), stack)["port"]
     connection = http.client.HTTPConnection(echo.LOCALHOST, port)
     connection.connect()

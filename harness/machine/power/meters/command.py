@@ -1,4 +1,4 @@
-"""Reads the output of a program that prints watts or joules, e.g. ipmitool, a PDU client or a Redfish query."""
+"""Reads the output of a program that prints watts or joules, such as ipmitool, a PDU client or a Redfish query."""
 
 import os
 import re
@@ -19,20 +19,22 @@ _LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
 _FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
 
 FIRST_LIMIT_S = 10.0
-"""Time limit of the first reading. Programs that query a device over a network start slowly."""
+"""If the first reading takes longer, the meter fails; the limit is long because programs that query a device over a
+network start slowly.
+"""
 
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
 _SHOWN_CHARACTERS = 60
-"""Maximum number of characters in a message from a line without a reading."""
+"""Messages show at most this many characters of a line that is not a reading."""
 
 
 class CommandMeter:
     """argument: the program and its arguments, quoted as in a shell but not run by a shell.
 
-    A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading. All other lines are ignored. Joules are a
-    counter. A program that keeps printing is read while it runs. A program that ends is started again, so each reading
-    needs a process.
+    A line that consists of a number and one of the units W, mW, kW, J, mJ and kJ is a reading. All other lines are
+    ignored. Joules are read as a counter. A program that keeps printing is read while it runs. A program that ends is
+    started again, so each of its readings needs a new process.
     """
 
     def __init__(self, argument: str) -> None:
@@ -49,7 +51,7 @@ class CommandMeter:
         self._unit: Literal["J", "W"] | None = None
         self._has_read = False
         self._unread = ""
-        """The last line that is not a reading."""
+        """The last line that was not a reading."""
 
     def __enter__(self) -> Self:
         self._guard = Guard()
@@ -78,7 +80,7 @@ class CommandMeter:
         return [value]
 
     def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
-        """Returns the newest reading that the program has printed, or waits for the next reading.
+        """Returns the newest reading that the program has printed, or waits for a reading.
 
         Raises OSError if no reading arrives.
         """
@@ -99,12 +101,13 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """Returns the program's output if it is not a reading, for messages. Returns "" without output."""
+        """Returns the program's last output that is not a reading, for messages, or "" without output.
+        """
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 
     def _lines(self, limit_s: float) -> list[str]:
-        """Waits for complete lines and returns them. Returns [] if the program has just ended.
+        """Waits for complete lines and returns them, or [] if the program has just ended.
 
         Raises TimeoutError after limit_s.
         """
@@ -113,7 +116,7 @@ class CommandMeter:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        printed = select.poll()  # unlike `select` it accepts descriptors above 1023
+        printed = select.poll()  # used because, unlike `select`, it supports descriptors above 1023
         printed.register(fd, select.POLLIN)
         if not printed.poll(max(0.0, limit_s) * 1000):
             raise TimeoutError
@@ -134,7 +137,7 @@ class CommandMeter:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # the supervisor handles Ctrl-C
+            start_new_session=True,  # a new session, so that only the supervisor handles Ctrl-C
         )
         if self._guard is not None:
             self._guard.watch(self._process.pid)
@@ -157,7 +160,7 @@ class CommandMeter:
         """Kills the process group, because the program may be a script that started other programs."""
         if self._process is None:
             return
-        with suppress(ProcessLookupError, PermissionError):  # the group has already ended
+        with suppress(ProcessLookupError, PermissionError):  # the process group has already ended
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._guard is not None:
             self._guard.watch(None)

@@ -1,4 +1,5 @@
-"""Estimates energy from busy CPU time on machines without a meter. The result is marked as `estimated`."""
+"""Estimates the energy from busy CPU time on machines without a meter, and marks the result as `estimated`.
+"""
 
 import math
 import os
@@ -11,14 +12,14 @@ from harness.machine.power.meters.base import HoldsNothing
 from harness.types import PowerMeter, PowerSource
 
 WATTS_A_THREAD = 4.0
-"""Power of a hardware thread under load, as codecarbon assumes it for unknown processors."""
+"""Power that is assumed for a hardware thread under load; codecarbon assumes the same for unknown processors."""
 
 
 class EstimateMeter(HoldsNothing):
-    """argument: power of the whole processor in watts if all hardware threads are busy. '' means 4 W per thread.
+    """argument: power of the whole processor in watts when all hardware threads are busy. '' means 4 W per thread.
 
-    The energy is the power per thread multiplied by the busy time of all threads. It does not consider idle power,
-    memory, the rest of the machine, or frequency changes.
+    The energy is the power per thread multiplied by the busy time of all threads. The estimate ignores idle power,
+    memory, the rest of the machine, and frequency changes.
     """
 
     def __init__(self, argument: str) -> None:
@@ -45,7 +46,7 @@ class EstimateMeter(HoldsNothing):
 
     def read(self) -> list[float]:
         times = psutil.cpu_times()
-        busy_s = times.user + times.nice + times.system  # user time already includes guest time
+        busy_s = times.user + times.nice + times.system  # without guest time, because user time already includes it
         return [busy_s * self._watts / self._threads]
 
 

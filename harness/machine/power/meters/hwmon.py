@@ -1,4 +1,4 @@
-"""Reads power and energy of boards, sockets and supplies from the kernel's hwmon sensors.
+"""Reads the power and energy of boards, sockets and power supplies from the kernel's hwmon sensors.
 
 Source: Documentation/hwmon/sysfs-interface.rst: power in microwatts, energy in microjoules.
 """
@@ -24,9 +24,9 @@ class _Sensor(NamedTuple):
 
 
 class HwmonMeter(HoldsNothing):
-    """argument: the hwmon folder, e.g. a mounted folder of the host. '' means /sys/class/hwmon.
+    """argument: the hwmon folder, for example a mounted folder of the host. '' means /sys/class/hwmon.
 
-    If a sensor has both powerN_input and powerN_average, powerN_input (the current power) is read.
+    If a sensor provides both powerN_input and powerN_average, the meter reads powerN_input, the current power.
     """
 
     def __init__(self, argument: str) -> None:
@@ -36,7 +36,7 @@ class HwmonMeter(HoldsNothing):
     def __enter__(self) -> Self:
         sensors: dict[str, _Sensor] = {}
         errors: list[tuple[Path, OSError | ValueError]] = []
-        # `powerN_input` sorts after `powerN_average`, so it replaces it.
+        # `powerN_input` sorts after `powerN_average`, so its entry replaces the average.
         for path in sorted(self._root.glob("hwmon*/*")):
             if _FILE.fullmatch(path.name):
                 try:
@@ -51,7 +51,7 @@ class HwmonMeter(HoldsNothing):
         return self
 
     def _refusal(self, errors: Sequence[tuple[Path, OSError | ValueError]]) -> str:
-        """Returns why no sensor can be read; for example, only root may read the counters of amd_energy."""
+        """Returns the reason why no sensor can be read; for example, only root may read amd_energy's counters."""
         for path, error in errors:
             if isinstance(error, PermissionError):
                 files = f"{self._root}/hwmon*/{path.name.partition('_')[0].rstrip('0123456789')}*"
@@ -77,7 +77,7 @@ class HwmonMeter(HoldsNothing):
 
 
 def _source(path: Path) -> PowerSource:
-    """Names the source by chip and label, because hwmon's numbers can change at a reboot."""
+    """Names the source by chip and label, because hwmon's numbers may change when the machine reboots."""
     chip = text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
     label = text(path.with_name(f"{sensor}_label"))

@@ -1,4 +1,4 @@
-"""Reads the energy of NVIDIA GPUs through NVML, or the power if a board has no energy counter."""
+"""Reads the energy of NVIDIA GPUs through NVML, or their power if a board lacks an energy counter."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,16 +9,16 @@ from harness.types import PowerMeter, PowerSource
 
 
 class _Gpu(NamedTuple):
-    """One GPU and the function of NVML that reads it."""
+    """One GPU, and the NVML function that reads it."""
 
     source: PowerSource
     read_milli: Callable[[Any], int]
-    """Reads the energy in mJ since the driver was loaded (Volta and newer), or the power in mW."""
+    """Reads the energy in mJ since the driver was loaded (Volta and newer), or the current power in mW."""
     handle: Any
 
 
 class NvmlMeter:
-    """argument: the GPUs' numbers in nvidia-smi, e.g. `0,1`. '' means all GPUs."""
+    """argument: the GPUs' numbers in nvidia-smi, such as `0,1`; '' means all GPUs. `0,1`. '' means all GPUs."""
 
     def __init__(self, argument: str) -> None:
         words = argument.split(",") if argument else []
@@ -54,7 +54,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading, or its exception: if a GPU drops off the bus, the other GPUs are still read."""
+        """Returns the reading, or its exception, so that the other GPUs are still read if a GPU drops off the bus."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -83,7 +83,8 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """Returns whether the energy counter works. On some virtual GPUs it stays at 0."""
+        """Returns whether the energy counter works, because it stays at 0 on some virtual GPUs.
+        """
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:
@@ -91,7 +92,9 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """Returns the remedy. NVML's text for NVML_ERROR_NO_PERMISSION identifies a lack of permission."""
+    """Returns advice on how to correct the error. NVML's text for NVML_ERROR_NO_PERMISSION shows that a permission is
+    missing.
+    """
     if "Insufficient Permissions" in str(error):
         return (
             "this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"

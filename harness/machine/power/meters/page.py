@@ -1,5 +1,5 @@
-"""Reads watts or joules from a page of Prometheus metrics, e.g. from DCGM's exporter or node_exporter on the server's
-machine.
+"""Reads watts or joules from a page of Prometheus metrics, for example from DCGM's exporter or node_exporter on the
+server's machine.
 """
 
 import time
@@ -15,10 +15,10 @@ from harness.wire.remote_backend import Link
 from harness.wire.server_series import Page, Sample, Series
 
 LIMIT_S = 1.0
-"""Time limit of one reading."""
+"""A reading that takes longer fails."""
 
 EVERY_S = 0.1
-"""Minimum time between two readings, because the measured machine may serve the page."""
+"""Readings are at least this far apart, because the measured machine may serve the page."""
 
 _Unit = Literal["J", "W"]
 _UNITS: dict[str, tuple[_Unit, float]] = {
@@ -39,29 +39,29 @@ _KNOWN = (
     (("scaph_host_energy_microjoules", "uJ"), ("scaph_host_power_microwatts", "uW")),
     (("nvidia_smi_power_draw_watts", "W"),),
 )
-"""Series of each exporter with their units. The first series found on the page is used. Sources: dcgm-exporter's
-default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and nvidia_gpu_exporter's
-metrics.
+"""Known series of each exporter, with their units. The first series that the page contains is used. Sources:
+dcgm-exporter's default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and
+nvidia_gpu_exporter's metrics.
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
-"""Labels that distinguish samples. Other labels name machines."""
+"""Labels that distinguish the samples; other labels name machines."""
 
 
 class _Read(NamedTuple):
-    """One sample of the page."""
+    """One sample on the page."""
 
     series: Series
-    """The series with all labels of the sample."""
+    """The series, with all labels of this sample."""
     unit: _Unit
     factor: float
 
 
 class PageMeter:
-    """argument: the page's address, followed by the series and its unit if the series is unknown, as in
+    """argument: the page's address. If the series is not a known one, the series and its unit follow, as in
     `http://10.0.0.2:9400/metrics` or `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
 
-    A unit of energy is a counter. Each sample of a series is a source.
+    A series in a unit of energy is read as a counter. Each sample of a series counts as a separate source.
     """
 
     def __init__(self, argument: str) -> None:

@@ -1,7 +1,7 @@
 """Parses and checks `--meter ptdaemon`, for runs that MLPerf Power's PTDaemon measures.
 
-The harness does not sample this meter. MLCommons' client and server from the user's checkout of power-dev start the
-run, and read the analyser at the wall socket (harness/run/supervisor/ptdaemon_session.py).
+The harness does not sample this meter. MLCommons' client and server, from the user's checkout of power-dev, start the
+run and read the analyser at the wall socket (harness/run/supervisor/ptdaemon_session.py).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from harness.errors import ConfigError, one_line
 NAME = "ptdaemon"
 USAGE = "--meter ptdaemon=POWER_DEV,director=HOST[:PORT],ntp=HOST"
 DEFAULT_PORT = 4950
-"""Port of power-dev's server (ptd_client_server/lib/common.py)."""
+"""Default port of power-dev's server (ptd_client_server/lib/common.py)."""
 
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)(?::(?P<port>\d{1,5}))?", re.ASCII)
 
@@ -23,8 +23,8 @@ _HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)(?::(?P<port>\d{1,5}))?", re.AS
 class PtdaemonMeter:
     """argument: `POWER_DEV,director=HOST[:PORT],ntp=HOST`.
 
-    power_dev: the checkout. host, port: address of power-dev's server on the director, the machine
-    that runs PTDaemon. ntp: the NTP server with which the client checks the clocks.
+    power_dev: the checkout. host, port: address of power-dev's server on the director, which is the machine that runs
+    PTDaemon. ntp: the NTP server against which the client checks the clocks.
     """
 
     def __init__(self, argument: str) -> None:
@@ -49,7 +49,7 @@ class PtdaemonMeter:
 
     @property
     def argument(self) -> str:
-        """The argument with an absolute path, so that it is valid in any folder."""
+        """The argument with an absolute path, so that it is valid in any working directory."""
         return f"{self.power_dev},director={self.host}:{self.port},ntp={self.ntp}"
 
     @property
@@ -61,7 +61,8 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """Yields problems with the checkout. Its checker refuses results of changed sources."""
+        """Yields problems with the checkout, because power-dev's checker refuses results from changed sources.
+        """
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
@@ -84,7 +85,7 @@ class PtdaemonMeter:
 
 
 def _changed(folder: Path, allowed: list[dict[str, str]]) -> list[str]:
-    """Returns the sources that differ from the most similar entry of `allowed`, or [] if `folder` equals an entry."""
+    """Returns the sources that differ from the most similar entry in `allowed`, or [] if `folder` matches an entry."""
     digests = {
         path.relative_to(folder).as_posix(): hashlib.sha1(
             path.read_bytes(), usedforsecurity=False

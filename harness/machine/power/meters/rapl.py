@@ -16,12 +16,12 @@ _DOMAINS = {
     "dram": "memory",
     "psys": "whole platform, as the mainboard counts it",
 }
-"""Descriptions by the first word of a zone's name (Documentation/power/powercap/powercap.rst)."""
+"""Descriptions, by the first word in a zone's name (Documentation/power/powercap/powercap.rst)."""
 
 
 class RaplMeter(HoldsNothing):
-    """argument: the powercap folder, e.g. a mounted folder of the host. '' means /sys/class/powercap. All zones are in
-    this folder.
+    """argument: the powercap folder, for example a mounted folder of the host. '' means /sys/class/powercap. This
+    folder contains all zones: `intel-rapl:0`, for example, is a package, and `intel-rapl:0:2` is one of its parts.
 
     For example, `intel-rapl:0` is a package and `intel-rapl:0:2` is one of its parts.
     """
@@ -32,7 +32,7 @@ class RaplMeter(HoldsNothing):
         self._sources: list[PowerSource] = []
 
     def __enter__(self) -> Self:
-        """Finds the zones, except zones that the kernel cannot read (some of intel-rapl-mmio)."""
+        """Finds the zones, and skips zones that the kernel cannot read (some of intel-rapl-mmio)."""
         detail = ""
         for counter in sorted(self._root.glob("*rapl*:*/energy_uj")):
             try:

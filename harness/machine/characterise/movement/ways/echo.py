@@ -1,4 +1,5 @@
-"""Runs the other process of a transport. It sends the payload back over the same transport."""
+"""Runs the other process of a transport, which sends the payload back over the same transport.
+"""
 
 import mmap
 import os
@@ -20,14 +21,16 @@ def main() -> None:
 
 
 def _echo(channel: Channel, *fds: int) -> None:
-    """Receives one message with the way and the payload's size. fds: descriptors for the way's function."""
+    """Receives one message that contains the transport's name and the payload's size. fds: file descriptors for the
+    transport's function.
+    """
     task = channel.receive()
     if task is not None:
         ECHOES[task["way"]](channel, task["size"], *fds)
 
 
 def read_all(fd: int, into: memoryview) -> bool:
-    """Fills the buffer from a pipe. Returns False if the pipe has ended."""
+    """Fills the buffer from a pipe, or returns False if the pipe has ended."""
     done = 0
     while done < len(into):
         count = os.readv(fd, [into[done:]])
@@ -51,7 +54,7 @@ def _pipe(channel: Channel, size: int, requests: int, replies: int) -> None:
 
 
 def _shared_memory(channel: Channel, size: int, requests: int, replies: int, memory: int) -> None:
-    """Copies the request to the second half of the memory. One byte in each pipe announces a payload."""
+    """Copies each request to the second half of the memory. A byte in the pipe announces each payload."""
     shared = memoryview(mmap.mmap(memory, 2 * size))
     shared[size:] = bytes(size)  # touches all pages
     channel.send("ready")
@@ -70,7 +73,8 @@ def _unix_socket(channel: Channel, size: int, fd: int) -> None:
 
 
 def receive_all(connection: socket.socket, into: memoryview) -> bool:
-    """Fills the buffer from a socket. Returns False if the other end has closed it."""
+    """Fills the buffer from a socket, or returns False if the other end has closed the connection.
+    """
     done = 0
     while done < len(into):
         count = connection.recv_into(into[done:])
@@ -94,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing, because the time to print a line would count in every request."""
+        """Prints nothing, because the time for printing a line would count in every request."""
 
 
 def _http(channel: Channel, size: int) -> None:
@@ -118,7 +122,7 @@ def _grpc(channel: Channel, size: int) -> None:
     port = server.add_insecure_port(f"{LOCALHOST}:0")
     server.start()
     channel.send("ready", port=port)
-    channel.receive()  # None once the other process has closed
+    channel.receive()  # returns None when the other process has closed the channel
     server.stop(None)
 
 
