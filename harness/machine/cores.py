@@ -16,7 +16,7 @@ class Cores(NamedTuple):
     groups: tuple[tuple[int, ...], ...]
     """Logical processors in the affinity mask, as one tuple of SMT siblings per core."""
     quota: float | None = None
-    """Processor time that the cgroup allows, in cores, or None without a quota. None without a quota."""
+    """Processor time that the cgroup allows, in cores, or None without a quota."""
 
     @property
     def logical(self) -> int:

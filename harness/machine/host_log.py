@@ -156,7 +156,7 @@ class HostReader:
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
-    """Yields each column with its file, and the factor by which the number in the file is multiplied."""
+    """Yields each column with its file, and a factor for the number in the file."""
     frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
     for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
         yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz

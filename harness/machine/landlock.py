@@ -21,9 +21,7 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Access right for links and renames between folders, since version 2; earlier versions always refuse them. Exists
-since version 2.
-"""
+"""Access right for links and renames between folders, since version 2; earlier versions always refuse them."""
 
 _TRUNCATE = 1 << 14
 """Access right to truncate files, since version 3."""

@@ -273,7 +273,7 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Removes the memory addresses by which Keras identifies shared objects, because the model shares no objects."""
+    """Removes the memory addresses that Keras uses to identify shared objects, because the model shares no objects."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 

@@ -68,7 +68,7 @@ then need not parse them again.
 
 
 class OpenInference:
-    """Handles the requests for one model; `Loop` calls it. `Loop` calls it."""
+    """Handles the requests for one model; `Loop` calls it."""
 
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
@@ -255,7 +255,7 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """Returns the parts of the reply. told: text in the header before the times."""
+        """Returns the parts of the reply. The last argument is text that precedes the times in the header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
         # Prevents negative times, which would occur if the clock was set back during the request.

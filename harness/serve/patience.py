@@ -16,8 +16,7 @@ SILENT_NS = 10_000_000_000
 
 TICK_NS = 500_000_000
 """If the loop works longer than this between two checks of the sockets, the excess does not count as waiting for peers,
-because the peers' bytes may already wait in the sockets. During this work, the bytes of the peers may already wait in
-the sockets. TICK_NS is also the interval between checks for late peers.
+because the peers' bytes may already wait in the sockets. TICK_NS is also the interval between checks for late peers.
 """
 
 Peer = TypeVar("Peer")

@@ -174,7 +174,7 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: names by which clients may request the model, or () for only the model's own name."""
+        """names: names that clients may use to request the model, or () for only the model's own name."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)
@@ -211,7 +211,7 @@ def open_served(
 ) -> ServedModel | ServedGeneration:
     """Opens and warms up one instance of the configured model, which `stack` closes.
 
-    postprocess: whether to reply with answers instead of outputs. names: names by which clients may request a language
+    postprocess: whether to reply with answers instead of outputs. names: names that clients may use to request a language
     model.
     """
     model = load_model(config.model)

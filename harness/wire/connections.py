@@ -171,8 +171,7 @@ class Connection:
         return self._tls.certificate()
 
     def certificate_name(self) -> str:
-        """Returns a name or address in the server's certificate; only with TLS that verifies certificates.
-        """
+        """Returns a name or address in the server's certificate; only with TLS that verifies certificates."""
         assert self._tls is not None
         return self._tls.certificate_name()
 
@@ -278,8 +277,7 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     """Opens a connection. Raises OSError (which includes SSLError) and ConfigError.
 
     If a name has several addresses, such as `localhost` in IPv6 and IPv4, uses the first address that accepts the
-    connection. `localhost` in IPv6 and IPv4: the first address that accepts the connection is used. If all local ports
-    are in use, waits up to 3 s for a port.
+    connection. If all local ports are in use, waits up to 3 s for a port.
     """
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S

@@ -101,7 +101,7 @@ def _check(headers: Sequence[tuple[str, str]]) -> None:
 
 
 class Framing:
-    """What the head of a reply states about the body and the connection."""
+    """Facts that the head of a reply states about the body and the connection."""
 
     __slots__ = ("chunked", "closes", "length", "status")
 

@@ -65,8 +65,6 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
     """Returns the rates like `stored`, or {} if the database cannot be read; for verbs that also work without the
     rates.
-
-    For verbs that can work without the rates.
     """
     try:
         return stored(threads, database)

@@ -40,7 +40,7 @@ class Planned(NamedTuple):
 
     name: str
     benchmark: str
-    """The name by which the user selects the benchmark."""
+    """The name that selects the benchmark."""
     point: Point
 
     @property

@@ -4,8 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 RECIPE = "1"
-"""Version of the measuring method; times from different versions are not mixed.
-"""
+"""Version of the measuring method; times from different versions are not mixed."""
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -22,9 +21,7 @@ library.
 
 
 def versions_of(library: str) -> str:
-    """Returns the versions as text, for example 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'. 'onnxruntime 1.23.2,
-    Python 3.12.3, recipe 1'.
-    """
+    """Returns the versions as text, for example 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'."""
     found = []
     for package in PACKAGES.get(library, (library,)):
         try:

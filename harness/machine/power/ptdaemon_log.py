@@ -20,7 +20,7 @@ SOURCE = PowerSource(
 
 GAP_NS = 2500 * NS_PER_MS
 """The samples do not cover the window if two of them are further apart. The analyser takes one sample per second, and
-one sample may be lost. The analyser takes one sample per second, and one sample may be lost.
+one sample may be lost.
 """
 
 

@@ -323,7 +323,7 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises ConfigError if the file's inputs do not match those of an export with a cache."""
+    """Raises ConfigError if the file's inputs do not match the inputs of an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:

@@ -17,8 +17,7 @@ import numpy as np
 from harness.types import Array
 
 KEPT_ELEMENTS = 64
-"""Maximum number of elements in a floating-point constant that is kept for shape inference, such as Resize's scales.
-"""
+"""Maximum number of elements in a floating-point constant that is kept for shape inference, such as Resize's scales."""
 
 _NEUTRAL: Mapping[str, int | str] = {
     "allowzero": 0,
@@ -32,8 +31,7 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Maps an attribute to the value that has no effect. Older versions of operators lack the attribute.
-"""
+"""Maps an attribute to the value that has no effect. Older versions of operators lack the attribute."""
 
 _WITHOUT_EFFECT = {
     "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
@@ -75,7 +73,7 @@ class Constant(NamedTuple):
     """Whether the values are in a separate file."""
     value: Array | None
     """The values of integers and booleans (shapes, axes, indices), and of at most KEPT_ELEMENTS floats; None for larger
-    constants and for external values. None for larger constants and for external values.
+    constants and for external values.
     """
 
 

@@ -1,8 +1,7 @@
 """Infers the shapes of ONNX Runtime's custom operators by means of standard operators with the same shapes and types.
 
 Files that ONNX Runtime has optimised or quantised contain operators that `onnx` does not know, and shape inference
-would stop at the first one. Shape inference would stop at the first such operator. Stand-ins therefore replace these
-operators during inference. They are never executed.
+would stop at the first one. Stand-ins therefore replace these operators during inference. They are never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -85,8 +84,7 @@ _Rule = Callable[[_Standing], str]
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
-    """Returns a copy of the model with stand-ins, or the model itself if no operator needs one.
-    """
+    """Returns a copy of the model with stand-ins, or the model itself if no operator needs one."""
     versions = {o.domain: o.version for o in model.opset_import}
     opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
     if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):

@@ -31,8 +31,8 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(repository: str, revision: str | None) -> Listing:
-    """Returns the files at a revision; None means the default branch. None means the default branch. Repeated calls in
-    one process return the same list.
+    """Returns the files at a revision; None means the default branch. Repeated calls in one process return the same
+    list.
 
     The list of a commit is stored on disk, so it can be read later without a network. If the hub is not reachable, a
     branch or tag refers to the same commit as at the last successful access. Raises ConfigError if no access has ever

@@ -38,9 +38,7 @@ class Layout:
 
     @property
     def input_axes(self) -> Mapping[str, int | None]:
-        """Batch axis of every input of the file, by name; None for an input without a batch. None for an input without
-        a batch.
-        """
+        """Batch axis of every input of the file, by name; None for an input without a batch."""
         tensors: Mapping[str, Input | State] = {**self.inputs, **self.constants, **self.states}
         return {name: axis_of(one.batch_axis) for name, one in tensors.items()}
 
@@ -76,8 +74,7 @@ def axis_of(axis: BatchAxis) -> int | None:
 
 
 def layout_of(manifest: Manifest) -> Layout | None:
-    """Returns the layout, or None if each input and output is a batch of samples with the batch axis first.
-    """
+    """Returns the layout, or None if each input and output is a batch of samples with the batch axis first."""
     tensors: list[Input | Output] = [*manifest.inputs, *manifest.outputs]
     has_values = any(one.value is not None for one in manifest.inputs)
     if not manifest.states and not has_values and all(one.batch_axis == 0 for one in tensors):

@@ -67,20 +67,19 @@ class Model:
 
     @property
     def resolved_name(self) -> str | None:
-        """A value of --model that always refers to the same content, or None if the user's value already does.
-        """
+        """A value of --model that always refers to the same content, or None if the user's value already does."""
         return None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs of a sample, with the batch axis first, or () without a manifest. () without a manifest."""
+        """The inputs of a sample, with the batch axis first, or () without a manifest."""
         if self.layout is not None:
             return self.layout.samples()
         return self.file_inputs
 
     @property
     def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """All inputs as the file stores them, or () without a manifest. () without a manifest."""
+        """All inputs as the file stores them, or () without a manifest."""
         if self.manifest is None:
             return ()
         states = self.manifest.states.items()
@@ -103,27 +102,23 @@ class Model:
 
     @property
     def frame_period_ns(self) -> int | None:
-        """Time between two frames of a sequence in real time, or None if the manifest does not state it. None if the
-        manifest does not state it.
-        """
+        """Time between two frames of a sequence in real time, or None if the manifest does not state it."""
         period_ms = self.manifest.frame_period_ms if self.manifest else None
         return None if period_ms is None else round(period_ms * NS_PER_MS)
 
     @property
     def dataset(self) -> str:
-        """The name of the model's dataset, or synthetic data without a manifest.
-        """
+        """The name of the model's dataset, or synthetic data without a manifest."""
         return self.manifest.dataset if self.manifest else "synthetic"
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Datasets of the models in a set, or () for a single model. () for a single model."""
+        """Datasets of the models in a set, or () for a single model."""
         return ()
 
     @property
     def workers(self) -> int | None:
-        """Number of threads that run queries for a set of models, or None for a single model. None for a single model.
-        """
+        """Number of threads that run queries for a set of models, or None for a single model."""
         return None
 
     @property
@@ -180,9 +175,7 @@ class Model:
 
     @property
     def performance_count(self) -> int | None:
-        """Number of samples that a performance run holds in memory, or None if the manifest does not set it. None if
-        the manifest does not set it.
-        """
+        """Number of samples that a performance run holds in memory, or None if the manifest does not set it."""
         return self.manifest.performance_count if self.manifest else None
 
     @property
@@ -238,9 +231,7 @@ class Model:
 
     @property
     def file_bytes(self) -> int | None:
-        """The size of the manifest's first file, from this disk or as stated in the manifest; None if unknown. None if
-        unknown.
-        """
+        """The size of the manifest's first file, from this disk or as stated in the manifest; None if unknown."""
         file = next(iter(self.manifest.files.values()), None) if self.manifest else None
         if file is None:
             return None

@@ -115,7 +115,7 @@ class _IrReader:
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
         """Number of multiplications for a batch, or for one sample if the batch size is open; None if they are unknown
-        for a layer. None if they are unknown for a layer.
+        for a layer.
         """
         self._kind = self._text = ""
         self._about: dict[str, str] = {}

@@ -25,11 +25,9 @@ class Structure(NamedTuple):
     types: tuple[str, ...]
     """Number types of these weights."""
     strides: tuple[tuple[int, ...], ...] | None = None
-    """Strides above 1 of each convolution, sorted; None if the file does not record them. None if the file does not
-    record them.
-    """
+    """Strides above 1 of each convolution, sorted; None if the file does not record them."""
     macs: int | None = None
-    """Number of multiplications per sample in convolutions and matrix products; None if unknown. None if unknown."""
+    """Number of multiplications per sample in convolutions and matrix products; None if unknown."""
 
     def __str__(self) -> str:
         summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"

@@ -103,12 +103,11 @@ def _names(enumeration: str) -> Mapping[int, str]:
 
 
 class Reader:
-    """Reads tables of the schema, which checks nothing, so counts in a broken file may have any value.
-    """
+    """Reads tables of the schema, which checks nothing, so counts in a broken file may have any value."""
 
     def __init__(self, size_bytes: int) -> None:
-        """size_bytes: the file's size, which limits the number of elements. A file cannot have more elements than
-        bytes. Without this limit, vectors that point at each other would take hours to read.
+        """size_bytes: the file's size, which limits the number of elements. Without this limit, vectors that point at
+        each other would take hours to read.
         """
         self._left = size_bytes
 

@@ -27,9 +27,7 @@ class ResolvedRun:
     instances: InstanceGroup
     """The instance group. If the model file fixes the batch size, the group uses that size."""
     arrivals: Arrivals | None = None
-    """The arrivals from the file of --arrivals; None without --arrivals and for a finished run. None without --arrivals
-    and for a finished run.
-    """
+    """The arrivals from the file of --arrivals; None without --arrivals and for a finished run."""
 
     @property
     def slo(self) -> Slo | None:

@@ -84,7 +84,7 @@ class Arena:
 
 
 class Declared(NamedTuple):
-    """What a backend's class declares."""
+    """Attributes that a backend's class declares."""
 
     formats: tuple[str, ...]
     """Formats of model files that the backend reads, preferred first."""

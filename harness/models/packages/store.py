@@ -74,7 +74,7 @@ def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
 
 
 def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES) -> None:
-    """Extracts those of the `files` that are missing in the cache. Downloads the archive if the cache lacks it."""
+    """Extracts the `files` that are missing in the cache. Downloads the archive if the cache lacks it."""
     missing = [file for file in files if not place_of(name, file, folder).is_file()]
     if not missing:
         return

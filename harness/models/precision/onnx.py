@@ -1,8 +1,8 @@
 """Converts an ONNX model to int8 or fp16 with ONNX Runtime's tools. All verbs use this recipe.
 
 int8 inserts QuantizeLinear and DequantizeLinear around each operator (QDQ), and runtimes replace them with integer
-kernels. Runtimes replace them with integer kernels. Activations are unsigned and have one scale per tensor. Weights are
-signed and have one scale per output channel. The CPU's dot-product instructions (VNNI) require these types.
+kernels. Activations are unsigned and have one scale per tensor. Weights are signed and have one scale per output
+channel. The CPU's dot-product instructions (VNNI) require these types.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 
 
 def require(precision: str) -> None:
-    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # neither installs the other
+    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # check both, because neither installs the other
         if find_spec(module) is None:
             raise PluginUnavailable(
                 f"{precision} is made with the module {module!r}: {how_to_install(extra)}"

@@ -111,9 +111,7 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Returns batches of `size`, and fills the last batch by repetition. Fills the last batch by repetition. Returns
-    single samples if shapes differ.
-    """
+    """Returns batches of `size`, and fills the last batch by repetition. Returns single samples if shapes differ."""
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)

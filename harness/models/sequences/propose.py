@@ -38,8 +38,7 @@ ignored.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Proposed fields of a manifest. The tensor specifications come from the file, with known or guessed sizes.
-    """
+    """Proposed fields of a manifest. The tensor specifications come from the file, with known or guessed sizes."""
 
     inputs: tuple[TensorSpec, ...]
     """Inputs that are not states, including constants."""
@@ -50,15 +49,13 @@ class Proposal:
     states: Mapping[str, tuple[str, TensorSpec]]
     """Maps the name of a state's input to the name and specification of its output."""
     outputs: Mapping[str, int | None]
-    """Batch axis of each output that is not a state; None if the number of rows depends on the data. None if the number
-    of rows depends on the data.
-    """
+    """Batch axis of each output that is not a state; None if the number of rows depends on the data."""
     guessed: frozenset[str] = field(default_factory=frozenset)
     """Inputs for which a size was guessed."""
     fixed: int | None = None
     """The batch size that the file requires."""
     vocabulary: int | None = None
-    """Number of tokens in a language model's vocabulary; None for any other model. None for any other model."""
+    """Number of tokens in a language model's vocabulary; None for any other model."""
 
     @property
     def is_plain(self) -> bool:

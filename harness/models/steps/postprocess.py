@@ -25,14 +25,13 @@ first step.
 """
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. It takes
-outputs and sample indices, and returns an array of n rows, or n arrays. As the first step, it takes the outputs by
-name, whichever backend runs. As a later step, it takes the rows of the previous step.
+"""The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. As the
+first step, it takes the outputs by name, whichever backend runs. As a later step, it takes the rows of the previous
+step.
 """
 
 _SMALL = 8192
-"""Arrays with more elements do not use a dot product, because BLAS may start threads for them and disturb the run.
-"""
+"""Arrays with more elements do not use a dot product, because BLAS may start threads for them and disturb the run."""
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:

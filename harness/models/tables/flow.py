@@ -23,18 +23,14 @@ class Lookup(NamedTuple):
     """The tensor that contains the row numbers."""
     operator: str
     rows: int | None
-    """Number of rows in the table; None or less than 1 if the file does not show it. None or less than 1 if the file
-    does not show it.
-    """
+    """Number of rows in the table; None or less than 1 if the file does not show it."""
 
 
 class Operation(NamedTuple):
     kind: str
     """Name of the operator, or '' if it is unknown."""
     inputs: Sequence[str]
-    """Names of the tensors by position, or '' for an input that is omitted or is not a tensor. '' for an input that is
-    omitted or is not a tensor.
-    """
+    """Names of the tensors by position, or '' for an input that is omitted or is not a tensor."""
     outputs: Sequence[str]
 
 
@@ -44,8 +40,7 @@ class Operators(NamedTuple):
     first: frozenset[str]
     """Operators that move or select the numbers of their first input."""
     several: Mapping[str, Sequence[int]]
-    """Maps an operator to the positions of the inputs whose numbers it moves, or to () for all inputs.
-    """
+    """Maps an operator to the positions of the inputs whose numbers it moves, or to () for all inputs."""
     arithmetic: frozenset[str]
     """Operators that compute larger or smaller numbers from all inputs."""
     choice: Sequence[str]
@@ -73,8 +68,7 @@ class Operators(NamedTuple):
         return (inputs[p] for p in positions if p < len(inputs) and inputs[p])
 
     def _counts_from_end(self, inputs: Sequence[str], makers: Mapping[str, Operation]) -> bool:
-        """Returns whether the operation is `x + rows if x < 0 else x`, which exporters insert before a table.
-        """
+        """Returns whether the operation is `x + rows if x < 0 else x`, which exporters insert before a table."""
         if len(inputs) != 3 or inputs[0] not in makers or inputs[1] not in makers:
             return False
         condition, added, x = makers[inputs[0]], makers[inputs[1]], inputs[2]

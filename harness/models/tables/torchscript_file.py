@@ -74,7 +74,7 @@ def _branches(node: Any) -> Iterator[Copy]:
         answers = _names(block.outputs())
         if _kind(node) == "If":
             pairs = [*zip(answers, made, strict=True)]
-        else:  # a loop: (most turns, condition, carried...) -> block (turn, carried...) -> (condition, carried...)
+        else:  # loop: (maximum turns, condition, carried...) -> block (turn, carried...) -> (condition, carried...)
             carried, answers = _names(block.inputs())[1:], answers[1:]
             pairs = [
                 *zip(given[2:], carried, strict=True),

@@ -27,8 +27,7 @@ _CODES = {
     404: "NOT_FOUND",
     413: "RESOURCE_EXHAUSTED",
 }
-"""Maps an HTTP status to a gRPC status; every other HTTP status becomes INTERNAL.
-"""
+"""Maps an HTTP status to a gRPC status; every other HTTP status becomes INTERNAL."""
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
@@ -136,8 +135,8 @@ class GrpcHandler:
 
 @contextmanager
 def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[Endpoint]:
-    """Listens for calls until the `with` block ends, and yields the address. Yields the address. Raises ConfigError if
-    the address cannot be used.
+    """Listens for calls until the `with` block ends, and yields the address. Raises ConfigError if the address cannot
+    be used.
     """
     grpc = _grpc()
     handler.wake = loop.wake

@@ -93,8 +93,7 @@ class Waiting(NamedTuple):
     batch: Batch
     reply: Callable[[Done | BaseException, int], bytes]
     """Returns the bytes of the reply, given the result or error and the time when an instance took the request. The
-    arguments are the result or error, and the time when an instance took the request. The loop's thread calls this
-    function.
+    loop's thread calls this function.
     """
 
 
@@ -167,7 +166,7 @@ class Instances:
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    self._queue.put(None)  # the end is put back, because waiting requests go first
+                    self._queue.put(None)  # put back, because waiting requests come before the end
                     break
             most = self._largest_batch()
             first = self._waiting.popleft()

@@ -9,8 +9,7 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""A request for more answers is refused, because it could delay all others. Without a limit, one request could delay
-all others. OpenAI's API allows 128 answers per prompt.
+"""A request for more answers is refused, because it could delay all others. OpenAI's API allows 128 answers per prompt.
 """
 
 _READ = (

@@ -18,7 +18,7 @@ class _Gpu(NamedTuple):
 
 
 class NvmlMeter:
-    """argument: the GPUs' numbers in nvidia-smi, such as `0,1`; '' means all GPUs. `0,1`. '' means all GPUs."""
+    """argument: the GPUs' numbers in nvidia-smi, such as `0,1`; '' means all GPUs."""
 
     def __init__(self, argument: str) -> None:
         words = argument.split(",") if argument else []
@@ -83,8 +83,7 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """Returns whether the energy counter works, because it stays at 0 on some virtual GPUs.
-        """
+        """Returns whether the energy counter works, because it stays at 0 on some virtual GPUs."""
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:

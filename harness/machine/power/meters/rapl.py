@@ -22,8 +22,6 @@ _DOMAINS = {
 class RaplMeter(HoldsNothing):
     """argument: the powercap folder, for example a mounted folder of the host. '' means /sys/class/powercap. This
     folder contains all zones: `intel-rapl:0`, for example, is a package, and `intel-rapl:0:2` is one of its parts.
-
-    For example, `intel-rapl:0` is a package and `intel-rapl:0:2` is one of its parts.
     """
 
     def __init__(self, argument: str) -> None:

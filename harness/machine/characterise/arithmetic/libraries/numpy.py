@@ -27,8 +27,7 @@ def convolution(shape: op.Filter, precision: str, threads: int) -> Ready:
 
 
 def _blas() -> str:
-    """Returns the BLAS library that NumPy was built with, for example `scipy-openblas 0.3.30`. `scipy-openblas 0.3.30`.
-    """
+    """Returns the BLAS library that NumPy was built with, for example `scipy-openblas 0.3.30`."""
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     return " ".join(str(blas[key]) for key in ("name", "version") if key in blas)

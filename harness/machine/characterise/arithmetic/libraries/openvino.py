@@ -72,9 +72,7 @@ def _ready(
 
 
 def _kernels(compiled: Any) -> str:
-    """Returns the implementations of the product or convolution, for example 'MatMul brgemm_avx512_bf16'. 'MatMul
-    brgemm_avx512_bf16'.
-    """
+    """Returns the implementations of the product or convolution, for example 'MatMul brgemm_avx512_bf16'."""
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = node.get_rt_info()
