@@ -39,9 +39,7 @@ CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
 WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
 SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
-"""The transcripts of the recordings. The last recording differs from its transcript in the last letter, so the error
-rate is not zero.
-"""
+"""The transcripts of the recordings. The last recording differs from its transcript in the last letter."""
 
 
 def pieces() -> list[str]:

@@ -211,8 +211,8 @@ def open_served(
 ) -> ServedModel | ServedGeneration:
     """Opens and warms up one instance of the configured model, which `stack` closes.
 
-    postprocess: whether to reply with answers instead of outputs. names: names that clients may use to request a language
-    model.
+    postprocess: whether to reply with answers instead of outputs. names: names that clients may use to request a
+    language model.
     """
     model = load_model(config.model)
     if model.transcription is not None:

@@ -19,7 +19,7 @@ from harness.models.manifest.model import Model
 from harness.types import Array
 
 NAME = "models"
-"""Name of the dataset in a run with several models. Each model actually reads its own dataset."""
+"""Name of the dataset in a run with several models. Each model reads a separate dataset."""
 
 SLOTS = 10_000
 """Number of samples in the run. Each sample belongs to one model. LoadGen draws samples uniformly at random, so a

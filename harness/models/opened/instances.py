@@ -19,10 +19,10 @@ runs ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 
 
 OFFLINE_STREAMS = 4
 SERVER_STREAMS = 3
-"""Number of instances of the backend `torch` per GPU in Server. Several instances let some copy data while others
-compute. More instances increase the throughput of full batches. For ResNet-50 in float16 on an H100, 2 instances
-process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small batches, because
-they compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms with 4.
+"""Number of instances of the backend `torch` per GPU in Offline and in Server, because some instances can then copy
+data while others compute. More instances increase the throughput of full batches. For ResNet-50 in float16 on an H100,
+2 instances process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small
+batches, because they compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms with 4.
 """
 
 STAGING_THREADS = 4
