@@ -99,8 +99,8 @@ class StepPrefixes:
         self._computed: set[tuple[int, ...]] = set()
 
     def take(self, prompt: Sequence[int]) -> bool:
-        """Returns whether the prompt may join this step. Returns False if waiting pays because the cache will contain
-        more of the prompt at the next step.
+        """Returns whether the prompt may join this step. Returns False if the prompt should wait, because the
+        cache will contain more of it at the next step.
         """
         if self._cache is None:
             return True
