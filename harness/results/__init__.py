@@ -1,1 +1,1 @@
-"""Result folders: their files, result.json, and everything derived from them."""
+"""Reads and writes result folders: their files, result.json, and everything derived from them."""

@@ -1,4 +1,4 @@
-"""Compares answers element by element, by label and by distance, and compares two accuracy runs.
+"""Compares logged answers element by element, by label and by distance, and compares two accuracy runs.
 
 Used by the answer check (harness/results/verdict/answers_check.py), `compare`, both sweeps of settings, `advise`
 and the audits.
@@ -19,13 +19,14 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """Returns the logged answer as (n,) elements, or as its bytes if the element size does not divide its length."""
+    """Returns the logged answer as (n,) elements, or as raw bytes if the element size does not divide its length."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
 
 def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
-    """Returns whether the first elements are equal. MLPerf's TEST01 compares nothing else."""
+    """Returns whether the first elements are equal, the only comparison that MLPerf's TEST01 makes.
+    """
     size = np.dtype(dtype).itemsize
     if min(len(payload), len(expected)) < size:
         return len(payload) == len(expected)
@@ -33,8 +34,8 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
-    """Compares labels. The label of several scores is the position of the largest;
-    otherwise the answer is the label.
+    """Compares labels. If an answer consists of several scores, its label is the position of the largest score;
+    otherwise the answer itself is the label.
     """
     if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
@@ -45,11 +46,13 @@ class Distance(NamedTuple):
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None
-    """`mean` divided by the mean Euclidean norm of the first side's answers; None if all these answers are zero."""
+    """`mean` divided by the mean Euclidean norm of the first side's answers; None if all of the first side's answers
+    are zero.
+    """
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """Returns None without pairs, or if the two answers of a pair are not floats of the same shape."""
+    """Returns None if there are no pairs, or if the two answers in a pair are not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
@@ -64,43 +67,46 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Limits for the differences between two backends that compute the same model."""
+    """Limits on the differences between two backends that compute the same model."""
 
     share: float
-    """Minimum share of samples whose answers are alike."""
+    """Minimum share of samples with matching answers; below it, the backends disagree."""
     far: float
-    """Largest relative distance between two float answers that count as alike."""
+    """Two float answers match if their relative distance is at most this."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""For two backends that compute in float32. Adding in a different order changes the sixth digit, and may change the
-label if two scores are nearly equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
+"""Limits for two backends that compute in float32. A different order of additions changes the sixth digit, and may
+change the label if two scores are nearly equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by
+1.5e-7.
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""For a backend in a lower precision. bfloat16 has three significant digits and int8 has two, and frameworks round at
-different points. On the logits of the digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
+"""Limits for a backend with a lower precision. bfloat16 keeps three significant digits and int8 keeps two, and
+frameworks round at different points. On the logits of the digits model, PyTorch in bfloat16 and ONNX Runtime in float32
+differ by 0.002.
 """
 
 
 def limits(precision: str) -> Limits:
-    """Returns the limits for a precision. A name that harness/core/number_types.py does not list counts as exact."""
+    """Returns the limits for a precision. A precision that harness/core/number_types.py does not list counts as exact.
+    """
     return _ROUNDED if BITS.get(precision, 64) < BITS["float32"] else _EXACT
 
 
 class Agreement(NamedTuple):
-    """Comparison of the answers of two runs to the same samples."""
+    """Compares two runs' answers to the same samples."""
 
     samples: int
-    """Samples answered by both runs."""
+    """Number of samples that both runs answered."""
     identical: int
-    """Number of samples with the same bytes in both answers."""
+    """Number of samples for which both answers are the same bytes."""
     top1: float
     """Share of samples with the same label, in [0, 1]."""
     l2: float | None
-    """`Distance.mean`; None if answers are labels."""
+    """`Distance.mean`; None if the answers are labels."""
     relative_l2: float | None
-    """`Distance.relative`; None if answers are labels."""
+    """`Distance.relative`; None if the answers are labels."""
     alike: float
     """Share of answers that are equal or within `Limits.far`, in [0, 1]."""
 
@@ -120,7 +126,7 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
 
 
 def of_pairs(pairs: Sequence[tuple[Array, Array]], far: float = _EXACT.far) -> Agreement:
-    """Compares the answers of two sides. pairs: both answers to each sample, for at least one sample."""
+    """Compares both sides' answers. pairs: both answers to each sample, for at least one sample."""
     overall = distance(pairs)
     return Agreement(
         samples=len(pairs),
@@ -140,7 +146,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Returns the answer's bytes for each sample, and the element type; None without an accuracy run."""
+    """Returns each sample's answer in bytes, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Computes `cost` of result.json, from --price and the length of the run. Pure."""
+"""Computes the `cost` section of result.json from --price and the run's length. Pure."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ def section(
     tokens: Tokens | None,
     phases: Phases | None = None,
 ) -> Cost | None:
-    """Returns the section; None without a price or if the run is not whole.
+    """Returns the section; None without a price or if the run is incomplete.
 
-    window_ns: length of LoadGen's window. samples: number of answered samples. phases: shares of the window; None if
-    unknown.
+    window_ns: start and end of LoadGen's window. samples: number of answered samples. phases: shares of the window;
+    None if unknown.
     """
     if price is None or window_ns is None or not samples:
         return None
@@ -54,7 +54,7 @@ def _parts(total: float, tokens: Tokens | None, phases: Phases) -> CostParts:
 
 
 def computed(tokens: Tokens | None) -> int | None:
-    """Returns how many prompt tokens the server did not take from its cache; None if the number is unknown."""
+    """Returns the number of prompt tokens that the server did not take from its cache; None if unknown."""
     if tokens is None or tokens["input"] is None:
         return None
     return tokens["input"] - (tokens.get("cached") or 0)
@@ -65,7 +65,7 @@ def _per_million(total: float, count: int | None) -> float | None:
 
 
 def shown(cost: dict[str, Any] | None) -> str | None:
-    """Returns the cost as one line of the answer; None without a cost."""
+    """Returns the cost as one line below the headline; None without a cost."""
     if not cost:
         return None
     words = [

@@ -1,4 +1,4 @@
-"""Keeps results/runs.sqlite with one row per run, so that runs can be listed without opening their folders."""
+"""Maintains results/runs.sqlite with one row per run, so that runs can be listed without opening their folders."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 from harness.core.shown import cells
 
 SCHEMA = 2
-"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks. An older harness
-ignores columns that it does not know.
+"""Version of the table, stored in the file's user_version. `add` adds any columns that an older file lacks. An older
+harness ignores columns that it does not know.
 """
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -74,7 +74,7 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | None = None) -> None:
-    """Adds a run. Raises sqlite3.Error, which does not affect the run's folder.
+    """Adds a run to the database. Raises sqlite3.Error; the run's folder is unaffected.
 
     peak: the load that a search found, if a run confirmed it.
     """
@@ -82,7 +82,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
     if path.is_symlink() and path.lstat().st_uid != os.geteuid():
         raise sqlite3.OperationalError("it is a link of another user")
     with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # two first runs may start at once
+        db.execute("BEGIN IMMEDIATE")  # because two first runs may start at the same time
         version = _version(db)
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
@@ -124,14 +124,14 @@ def content_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    """Returns the value that the keys lead to; None if a key is missing or null."""
+    """Returns the value at the path `keys`; None if a key is missing or the value is null."""
     for key in keys[:-1]:
         content = content.get(key) or {}
     return content.get(keys[-1])
 
 
 def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the first measured source, else the first estimated one; {} without readings."""
+    """Returns the first measured source, or, without one, the first estimated source; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
@@ -144,7 +144,7 @@ def _lacking(db: sqlite3.Connection) -> Sequence[str]:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Returns the version of the table, 0 without a table."""
+    """Returns the table's version; 0 without a table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version not in (1, SCHEMA) and (exists or version):
@@ -155,7 +155,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """Returns the highest rate of any VALID null run on the host; None without a readable database or such a run."""
+    """Returns the highest rate among VALID null runs on the host; None without a readable database or such a run."""
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
     except sqlite3.Error:
@@ -166,10 +166,10 @@ def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:
-    """Returns the rows that match the conditions; [] without a database. Does not change the file.
+    """Returns the matching rows, newest first; [] without a database. Does not change the database file.
 
-    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). The key `removed` of a row
-    is true if its folder no longer exists. Raises sqlite3.Error.
+    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). A row's key `removed` is
+    true if its folder no longer exists. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []

@@ -1,4 +1,4 @@
-"""Collects all facts about a run, from which result.json is derived."""
+"""Collects the facts about a run from which result.json is derived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,41 +29,45 @@ NOT_STORED = "the run ended before its meter readings were stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """All facts about a run so far. A field is None or empty until it is measured."""
+    """Everything known about a run so far. A field is None or empty until it is measured."""
 
     resolved: ResolvedRun
     started: str
-    """ISO 8601, UTC."""
+    """Start of the run, in ISO 8601, UTC."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Description of the machine, as in environment.json."""
     noise: Mapping[str, Any] | None = None
-    """The machine's noise floor before the run."""
+    """The machine's noise floor, measured before the run."""
     load: Mapping[str, float | None] = field(default_factory=dict)
-    """Other load on the machine while the performance run took place."""
+    """Other load on the machine during the performance run."""
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
     ceiling_per_s: float | None = None
-    """Samples/s of the null backend on this machine in this scenario; None if the null backend never ran."""
+    """Rate in samples/s that the null backend reached on this machine in this scenario; None if the null backend never
+    ran.
+    """
     host: HostLog | None = None
     server_metrics: HostLog | None = None
     """Metrics that the servers of --url reported."""
     no_server_metrics: str = ""
-    """Reason why the servers reported no metrics; also empty for a run without servers."""
+    """Why the servers reported no metrics; also empty for a run without servers."""
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
-    """The performance run."""
+    """Evidence from the performance run."""
     accuracy: Evidence | None = None
-    """The accuracy run."""
+    """Evidence from the accuracy run."""
     answers: Evidence | None = None
-    """Short performance run under the official rules. Its answers are compared with the answers of the accuracy run."""
+    """Evidence from a short performance run under the official rules. The answers of this short run are compared with
+    the accuracy run's answers.
+    """
     scoring: Scoring = field(default_factory=Scoring)
     scored_again: str = ""
-    """Time when the answers were scored again after the run, in ISO 8601, UTC (harness/results/rescore.py)."""
+    """When the answers were scored again after the run, in ISO 8601, UTC (harness/results/rescore.py)."""
     stopped: Reason | None = None
-    """Why the run ended early."""
+    """Why the run ended early; None if it did not."""
     unsaved: Reason | None = None
-    """Why the result folder is not complete."""
+    """Why the result folder is incomplete; None if it is complete."""
     _contradictions: tuple[Evidence, Sequence[Reason]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -83,7 +87,7 @@ class Findings:
 
     @property
     def code(self) -> Mapping[str, Any] | None:
-        """The harness's files and the code that runs before them; None if the run did not check these files."""
+        """The harness's files and the code that runs before them; None if the run did not check them."""
         return self.environment.get("code")
 
     @property
@@ -92,12 +96,13 @@ class Findings:
 
     @property
     def own_data(self) -> bool:
-        """Whether the dataset is the manifest's. The manifest's accuracy applies only to this dataset."""
+        """Whether the dataset is the one in the manifest, because the manifest's accuracy applies only to this dataset.
+        """
         return self.dataset == default_dataset(self.model)
 
     @property
     def accuracy_target(self) -> Accuracy | None:
-        """Target of the score. None for a dataset other than the manifest's, except under the official rules."""
+        """Target for the score. None for a dataset other than the manifest's, except under the official rules."""
         return self.model.accuracy if self.own_data or self.config.mlperf else None
 
     @property
@@ -114,7 +119,7 @@ class Findings:
 
     @property
     def runs(self) -> Mapping[str, Evidence]:
-        """The LoadGen runs that took place, by role, in the order in which they ran."""
+        """LoadGen runs by role, in the order in which they ran."""
         roles = {
             "performance": self.performance,
             "accuracy": self.accuracy,
@@ -124,12 +129,12 @@ class Findings:
 
     @property
     def compared_run(self) -> Evidence | None:
-        """The run whose logged answers are compared. An official performance run may not log answers."""
+        """Run whose logged answers are compared. Under the official rules, a performance run may not log answers."""
         return self.answers or self.performance
 
     @property
     def performed(self) -> Performance | None:
-        """Numbers of the performance run, each computed only once even if several results are saved."""
+        """Numbers of the performance run, computed only once even if several results are saved."""
         run = self.performance
         if run is not None and (self._performed is None or self._performed.run is not run):
             self._performed = Performance(run, self.spec, self._wait_ns)
@@ -137,8 +142,8 @@ class Findings:
 
     @property
     def models(self) -> Models | None:
-        """Section for a set of models; None for a single model.
-        Computed only once even if several results are saved.
+        """Section of result.json about a set of models; None for a single model. Computed only once even if several
+        results are saved.
         """
         run = self.performance
         if run is not None and (self._models is None or self._models[0] is not run):
@@ -146,7 +151,9 @@ class Findings:
         return self._models[1] if run is not None and self._models is not None else None
 
     def contradictions(self, run: Evidence) -> Sequence[Reason]:
-        """Returns contradictions in the evidence. Reasons of the large performance run are computed only once."""
+        """Returns contradictions in a run's evidence. For the large performance run, the reasons are computed only
+        once.
+        """
         known = self._contradictions
         if known is not None and known[0] is run:
             return known[1]
@@ -164,7 +171,9 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """Longest time that a sample waits for others. With --dispatch deadline, the SLO limits this time."""
+        """Longest time that a sample waits for other samples to fill its batch. With --dispatch deadline, the SLO
+        limits this time.
+        """
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

@@ -1,4 +1,4 @@
-"""Lists the numbers of a run with their names, units, kinds of noise, and places in result.json.
+"""Lists a run's numbers with their names, units, kinds of noise, and places in result.json.
 
 `compare`, repeats, exports and histories use this list, so that a number has the same name everywhere.
 """
@@ -15,12 +15,12 @@ SPEEDS: Mapping[str, str] = {
     "throughput": "samples/s",
     **dict.fromkeys((*PERCENTILES, "mean"), "ns"),
 }
-"""Maps a name to its unit, for the rate and latencies of the whole run."""
+"""Maps the rate and latencies of the whole run from name to unit."""
 
 TOKEN_TIMES = ("ttft", "answer_ttft", "tpot", "itl")
 
 OPEN = (0.0, math.inf)
-"""Interval of a number whose run has too few independent parts for a real interval."""
+"""Interval of a number if the run has too few independent parts for a real interval."""
 
 _Named = Iterator[tuple[str, "Number"]]
 
@@ -28,18 +28,18 @@ _Named = Iterator[tuple[str, "Number"]]
 class Number(NamedTuple):
     value: float
     unit: str
-    """`ns`, `samples/s`, `J`, or the unit of the score."""
+    """`ns`, `samples/s`, `J`, or the score's unit."""
     kind: str = "body"
     """Kind of noise: `rate`, `body`, `tail` or `exact`."""
     low: float | None = None
     """Lower end of the interval within the run; None if only the number is known."""
     high: float | None = None
-    """Upper end, with the same condition."""
+    """Upper end of the interval within the run; None if only the number is known."""
     higher_is_better: bool = False
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
-    """Maps a name to a number, for all numbers that the run has. result: the content of result.json.
+    """Returns the numbers that the run measured, by name. result: the content of result.json.
 
     Offline has no latencies, because they would only reflect how many samples were issued at once.
     """
@@ -65,7 +65,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    # A headline in ns is the estimate of early stopping. The code above handles the others.
+    # A headline in ns is the estimate by early stopping. The code above handles the other headlines.
     if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)
@@ -81,7 +81,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
 
 
 def _latencies(result: Mapping[str, Any]) -> _Named:
-    """Yields LoadGen's query latencies. The intervals of percentiles are computed from blocks of the journal."""
+    """Yields LoadGen's query latencies. The percentiles' intervals are computed from blocks of the journal."""
     latency, intervals = (result.get(name) or {} for name in ("latency_ns", "latency_intervals_ns"))
     for name in (*PERCENTILES, "mean"):
         if latency.get(name) is not None:
@@ -91,12 +91,12 @@ def _latencies(result: Mapping[str, Any]) -> _Named:
 
 
 def kind_of(percentile: str) -> str:
-    """Returns the kind of noise of a percentile."""
+    """Returns a percentile's kind of noise."""
     return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
 
 
 def _of_tokens(result: Mapping[str, Any]) -> _Named:
-    """Yields goodput under the run's SLOs, and the rate and times of tokens."""
+    """Yields the goodput under the run's SLOs, the token rate and the token times."""
     goodput = (result.get("goodput") or {}).get("per_s")
     slos = parse_slos(result.get("slo") or "") if goodput else ()
     if goodput and list(slos) != [leading(slos)]:
@@ -112,10 +112,10 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
 
 
 def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:
-    """Returns the name of the scenario's main number. In Server, this is the percentile that the SLO on the latency
-    names, or else the percentile of the first SLO on token times.
+    """Returns the name of the scenario's main number. In Server, this is the percentile in the SLO on latency, or,
+    without one, the percentile in the first SLO on token times.
 
-    known: names of the numbers that the run has.
+    known: names of the numbers that the run measured.
     """
     scenario = scenario_named(result["scenario"])
     if scenario.scheduled and result.get("slo"):

@@ -6,30 +6,30 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 GAIN = 0.05
-"""A batch size is worth doubling if the throughput gains at least this share.
+"""A batch size is worth doubling if the doubling increases the throughput by at least this share.
 
 Source: XSP (Li et al., IPDPS 2020), section III-D.
 """
 
 UNCERTAINTIES = 2
-"""Two throughputs differ only if they are at least this many standard errors apart."""
+"""Two throughputs count as different only if they are at least this many standard errors apart."""
 
 
 class Optimum(NamedTuple):
     batch: int | None
     """Batch size; None if every doubling gained more than GAIN."""
     is_unsure: bool = False
-    """Whether noise may hide a gain of the doubled batch, and no larger batch settles the question."""
+    """Whether noise may hide the gain from doubling this batch, and no larger batch settles the question."""
 
 
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """Returns the smallest batch size whose doubling gains at most GAIN. A smaller step than doubling does not count.
+    """Returns the smallest batch size for which doubling gains at most GAIN. A step smaller than doubling is ignored.
 
-    throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share.
-    One slow run does not end the search. If noise leaves a doubling undecided, a larger batch that certainly
-    gains more decides.
+    throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share. One
+    slow run does not end the search. If noise leaves a doubling undecided, the search continues if a larger batch
+    certainly gains more.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

@@ -11,17 +11,17 @@ from harness.results.pages import run_table
 
 
 class Finished(NamedTuple):
-    """A run that has ended, with or without success."""
+    """A run that has ended, successfully or not."""
 
     status: int
-    """Exit status."""
+    """The run's exit status."""
     folder: Path
     """The final folder, or the `.partial` folder of an incomplete run."""
     result: Mapping[str, Any]
     """The content of result.json (harness/results/schema/result.py)."""
 
     def in_short(self, *names: str) -> str:
-        """Returns the verdict with the codes of its reasons, and those requested numbers that the run has."""
+        """Returns the verdict with the codes of its reasons, and the requested numbers that the run measured."""
         words = [
             " ".join([self.result["verdict"], *(one["code"] for one in self.result["reasons"])])
         ]
@@ -32,7 +32,7 @@ class Finished(NamedTuple):
         return ", ".join(words)
 
     def show(self, *, as_json: bool, details: bool = False) -> None:
-        """Prints the result. details: whether to print every number instead of only the answer."""
+        """Prints the result. details: prints every number instead of only the answer."""
         if as_json:
             show(json.dumps(self.result, indent=2, default=str))
         else:
@@ -40,10 +40,10 @@ class Finished(NamedTuple):
 
 
 def show_screen(result: Mapping[str, Any], folder: Path, *, details: bool) -> None:
-    """Prints the screen at the end of a run, in colour on a terminal."""
+    """Prints the screen shown at the end of a run, in colour if the output is a terminal."""
     lines = run_table.lines(result, folder, details=details, columns=columns())
     show("\n".join(lines), run_table.paint)
 
 
 Measure = Callable[..., Finished]
-"""Type of harness.run.supervisor.job.measure. Jobs with several runs get this function as an argument."""
+"""Type of harness.run.supervisor.job.measure. Jobs that make several runs receive this function as an argument."""

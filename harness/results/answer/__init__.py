@@ -1,4 +1,4 @@
-"""Sums up a run in a few lines of plain text that answer the question the run was made for."""
+"""Sums up a run in a few lines of plain text that answer the question behind the run."""
 
 from harness.results.answer.answer import (
     Answer,

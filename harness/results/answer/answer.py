@@ -1,4 +1,4 @@
-"""Derives the answer of a run from result.json: the number, the limit, and whether to trust the run. Pure."""
+"""Derives a run's answer from result.json: the number, the limit, and whether the run can be trusted. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from harness.types import Quantity
 _NOTHING = "nothing was measured"
 _OF_ACCURACY = "How accurate are the answers?"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
-"""Codes of the reasons that would disappear at a lower rate."""
+"""Codes of reasons that would disappear at a lower rate."""
 
 
 class Answer(NamedTuple):
@@ -32,18 +32,21 @@ class Answer(NamedTuple):
     question: str
     """The question that the run was made to answer."""
     headline: str
-    """The answer with its unit, interval, bound and load."""
+    """The measured number with its unit, interval, bound and load."""
     accuracy: str | None
     """The score and its target, or why it is missing; None after a run of --mode performance."""
     limited_by: str | None
-    """The part of the system that limited the run, and its effect; None if the files do not show the limit."""
+    """The part of the system that limited the run, and its effect; None if the run's files do not show what limited it.
+    """
     doubts: str | None
     """Codes of the doubts, grouped by part of the run; None without doubts."""
     advice: str | None
-    """One next step, for the first reason or else for the most serious doubt; None if nothing needs to be done."""
+    """The next step for the first reason, or, without reasons, for the most serious doubt; None if nothing needs to be
+    done.
+    """
 
     def __str__(self) -> str:
-        """Returns the lines of a screen: the verdict, the answer, and each other text that is not None."""
+        """Returns the lines for the screen: the verdict, the headline, and each other text that is not None."""
         rows = {"verdict": self.verdict, "answer": self.headline, "accuracy": self.accuracy}
         if self.accuracy == self.headline:
             del rows["accuracy"]
@@ -52,7 +55,7 @@ class Answer(NamedTuple):
 
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
-    """Derives the answer. result: the content of result.json (harness/results/schema/result.py)."""
+    """Derives the `Answer` from a result. result: the content of result.json (harness/results/schema/result.py)."""
     scenario = scenario_named(result["scenario"])
     slo = leading(parse_slos(result.get("slo") or ""))
     accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
@@ -75,7 +78,9 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
 
 
 def headline_in_short(result: Mapping[str, Any]) -> str:
-    """Returns the headline of `answer_of` without its interval and without who chose the rate, for a row of a list."""
+    """Returns the headline of `answer_of` for a row in a list: without the interval and without saying who chose the
+    rate.
+    """
     scenario = scenario_named(result["scenario"])
     if result["mode"] == "accuracy":
         return answer_of(result).headline
@@ -84,7 +89,7 @@ def headline_in_short(result: Mapping[str, Any]) -> str:
 
 
 def number_of(result: Mapping[str, Any]) -> Quantity | None:
-    """Returns the number that the headline of `answer_of` begins with; None without a performance run."""
+    """Returns the number at the start of `answer_of`'s headline; None without a performance run."""
     scenario = scenario_named(result["scenario"])
     slo = leading(parse_slos(result.get("slo") or ""))
     latency, rates = result.get("latency_ns"), result.get("throughput_per_s") or {}
@@ -104,7 +109,7 @@ def number_of(result: Mapping[str, Any]) -> Quantity | None:
 
 
 def show_accuracy(accuracy: Mapping[str, Any]) -> str:
-    """Returns the score and its target in one line. accuracy: the section of result.json."""
+    """Returns the score and its target in one line. accuracy: the `accuracy` section of result.json."""
     if accuracy["value"] is None:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
@@ -114,7 +119,7 @@ def show_accuracy(accuracy: Mapping[str, Any]) -> str:
 
 
 def show_score(accuracy: Mapping[str, Any]) -> str:
-    """Returns the score with its unit. accuracy: the section of result.json, which has a score."""
+    """Returns the score with its unit. accuracy: the `accuracy` section of result.json, which must contain a score."""
     digits = 2 if accuracy["unit"] == "%" else 5
     return f"{accuracy['value']:.{digits}f} {accuracy['unit']}".rstrip()
 
@@ -129,12 +134,12 @@ def show_span(low_ns: float | None, high_ns: float | None) -> str:
 
 
 def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
-    """Returns the name of the run's headline percentile, e.g. `p99`."""
+    """Returns the name of the run's headline percentile, such as `p99`."""
     return f"p{(slo.percentile if slo else scenario.percentile) * 100:.10g}"
 
 
 def question_of(options: Mapping[str, Any]) -> str:
-    """Returns the question of a run that is not finished. options: its options by key, as in config.yaml."""
+    """Returns the question that an unfinished run will answer. options: the run's options by key, as in config.yaml."""
     scenario = scenario_named(options["scenario"])
     if options.get("mode") == "accuracy":
         return _OF_ACCURACY
@@ -152,7 +157,7 @@ def question_of(options: Mapping[str, Any]) -> str:
 
 
 def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, load: str) -> str:
-    """Returns the question. load: result of `_load`."""
+    """Returns the question that the run answers. load: result of `_load`."""
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
     if bounds := _token_bounds(result):
@@ -168,7 +173,7 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, lo
 def _headline(
     result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, *, in_short: bool = False
 ) -> str:
-    """Returns the headline. in_short: without its interval, and without who chose the rate."""
+    """Returns the headline. in_short: leaves out the interval and who chose the rate."""
     rates, latency = result.get("throughput_per_s"), result.get("latency_ns")
     if scenario.all_at_once:
         rate = rates["completed"] if rates else None
@@ -190,7 +195,7 @@ def _headline(
 
 
 def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns LoadGen's bounds for tokens in an official run of a language task; None for other runs."""
+    """Returns LoadGen's bounds on token times in an official run of a language task; None for other runs."""
     loadgen = (result.get("tokens") or {}).get("loadgen") or {}
     bounds: Mapping[str, Any] | None = loadgen.get("bounds")
     return bounds
@@ -210,8 +215,8 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
 
 
 def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
-    """Returns the bound next to the percentile `name`.
-    Adds LoadGen's estimate if only the estimate exceeds the bound.
+    """Returns the bound next to the percentile `name`. Adds LoadGen's estimate if the estimate exceeds the bound but
+    the measured percentile does not.
     """
     estimate = result.get("headline") or {}
     is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
@@ -226,7 +231,9 @@ def _is_unproven(result: Mapping[str, Any]) -> bool:
 
 
 def beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
-    """Returns the bound next to a time, as the end of a sentence: ` of 50 ms allowed`, `, above the 50 ms allowed`."""
+    """Returns the bound to print after a time, as the end of a sentence: ` of 50 ms allowed`, `, above the 50 ms
+    allowed`.
+    """
     bound = show_duration(bound_ns)
     if value_ns > bound_ns:
         return f", above the {bound} allowed"
@@ -238,8 +245,8 @@ def _bound(slo: Slo) -> str:
 
 
 def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """Returns the interval in brackets, or why it is missing. The latency of an overload grows with the length of the
-    run, and has no interval.
+    """Returns the interval in brackets, or why the interval is missing. The latency of an overloaded system grows with
+    the length of the run, so it has no interval.
     """
     if not kept_up(result):
         return ""
@@ -255,7 +262,7 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def times_longer(interval: Mapping[str, Any]) -> int:
-    """Returns how many times as long a run must be to get the interval; 0 if it has one.
+    """Returns how many times longer a run must be to get the interval; 0 if the percentile already has one.
 
     interval: a percentile's entry in `latency_intervals_ns` of result.json.
     """
@@ -267,13 +274,15 @@ _TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def show_longer(times: int, length_s: float | None) -> str:
-    """Returns the length of a run that is `times` as long as this one. length_s: length of this run; None if unknown."""
+    """Returns the length of a run that is `times` as long as the finished run. length_s: length of the finished run;
+    None if unknown.
+    """
     return show_wait(times * length_s) if length_s else f"{times:,} times this length"
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Returns the number of late queries if LoadGen's log lacks the percentile,
-    or the estimate in a stream scenario.
+    """Returns the number of late queries if LoadGen's log lacks the percentile; in a stream scenario, returns the
+    estimate.
     """
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")
@@ -289,7 +298,7 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
 
 
 def kept_up(result: Mapping[str, Any]) -> bool:
-    """Returns whether the run completed the offered rate."""
+    """Returns whether the system sustained the offered rate."""
     return completes(result.get("throughput_per_s"), in_sessions=bool(result.get("sessions")))
 
 
@@ -339,32 +348,32 @@ def _of_rate(result: Mapping[str, Any]) -> str:
 
 
 def included(result: Mapping[str, Any]) -> str:
-    """Returns a note that LoadGen counts failed samples as completed; '' without failed samples."""
+    """Returns a note that LoadGen counts failed samples as completed; '' if no sample failed."""
     return ", including failed samples" if _failures(result) else ""
 
 
 def _failed(result: Mapping[str, Any]) -> str:
-    """Returns the number of failed samples that LoadGen counts as completed; '' without failed samples."""
+    """Returns the number of failed samples that LoadGen counts as completed; '' if no sample failed."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f"{included(result)} ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _failures(result: Mapping[str, Any]) -> str:
-    """Returns the number of failed samples as the start of a sentence; '' without failed samples."""
+    """Returns the number of failed samples as the start of a sentence; '' if no sample failed."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f"{failed:,} of {answered:,} samples failed: " if failed else ""
 
 
 def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
-    """Returns whether the run is a Server run that calibrated the machine, which needs no rate from the user."""
+    """Returns whether this is a Server run that calibrated the machine, and so needed no rate from the user."""
     rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
     return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
 
 
 def _other_rate(result: Mapping[str, Any]) -> str | None:
-    """Returns advice if the harness chose a rate that was too high although nothing disturbed the machine."""
+    """Returns advice if the harness chose too high a rate although nothing disturbed the machine."""
     codes = {reason["code"] for reason in result["reasons"]}
     if (
         codes

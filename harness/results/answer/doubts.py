@@ -11,17 +11,19 @@ _GRAVEST_FIRST = (
     *(About.MACHINE, About.SETTINGS, About.CLOCK, About.LOAD_GENERATOR, About.LOAD),
     *(About.MODEL, About.ACCURACY),
 )
-"""Parts of a run in the order of their advice. The machine comes first: a disturbance explains most other doubts."""
+"""Parts of a run, in the order in which their advice is given. The machine comes first: a disturbance explains most
+other doubts.
+"""
 
 _CAUSES = ("busy-machine", "steal", "throttled")
 """Doubts about the machine that explain other doubts about it."""
 
 _FIRST = ("not-saved", "server-gone")
-"""Reasons that explain the other reasons and doubts."""
+"""Reasons that explain all other reasons and doubts."""
 
 
 def grouped(doubts: Entries) -> str | None:
-    """Returns the codes by part, e.g. `machine (busy-machine, preempted), model (padded)`; None without doubts."""
+    """Returns the codes by part, such as `machine (busy-machine, preempted), model (padded)`; None without doubts."""
     groups: dict[str, list[str]] = {}
     for code in dict.fromkeys(doubt["code"] for doubt in doubts):
         known = CODES.get(code)
@@ -30,16 +32,16 @@ def grouped(doubts: Entries) -> str | None:
 
 
 def disturbance(doubts: Entries) -> Mapping[str, str] | None:
-    """Returns the doubt about the machine that explains the others; None without such a doubt."""
+    """Returns the doubt about the machine that explains the other doubts; None if no doubt does."""
     found = {d["code"]: d for d in _unexpected(doubts) if _about(d) == About.MACHINE}
     return next((found[code] for code in (*_CAUSES, *found) if code in found), None)
 
 
 def advice(reasons: Entries, doubts: Entries) -> str | None:
-    """Returns the next step for the first reason, or else for the most serious doubt.
+    """Returns the next step for the first reason, or, without reasons, for the most serious doubt.
 
     On a disturbed machine, a missed bound does not prove that the load was too high, so the machine comes first. Too
-    few queries are an exception: they stay too few on any machine.
+    few queries are an exception, because their number does not depend on the machine's state.
     """
     causes = [reason for code in _FIRST for reason in reasons if reason["code"] == code]
     if causes:

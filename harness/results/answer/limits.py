@@ -19,7 +19,7 @@ _PARTS = {
     "load generator": ("issue_delay", "complete"),
     "queue": ("queue",),
 }
-"""Maps each part of the system to the stages of a sample in which the part works."""
+"""Maps each part of the system to the stages in which it processes a sample."""
 
 _MOSTLY = 0.5
 """A part of the system is named as the limit if it takes at least this share of a query's time."""
@@ -39,11 +39,12 @@ _WHERE = {
     "decode": "until its reply is decoded",
     "complete": "until its answer is reported",
 }
-"""Maps a stage to the end of a sentence, which describes where or until when a query waits."""
+"""Maps a stage to the end of a sentence that says where, or until when, a query waits."""
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
-    """Returns e.g. `the model: 96 % of a query's mean time`; None if the files do not show the limit."""
+    """Returns the limit, such as `the model: 96 % of a query's mean time`; None if the run's files do not show it.
+    """
     if not result.get("stages_ns"):
         return None
     if bound := next((r for r in result["reasons"] if r["code"] == CLIENT_BOUND), None):
@@ -58,11 +59,11 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
 
 
 def of_the_machine(result: Mapping[str, Any]) -> str:
-    """Returns the disturbance of the machine that limited the run; '' if no disturbance mattered."""
+    """Returns the disturbance of the machine that limited the run; '' if no disturbance limited it."""
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
-    return re.split(r": |; ", disturbed["text"])[0]  # the doubts show the whole text
+    return re.split(r": |; ", disturbed["text"])[0]  # the list of doubts shows the full text
 
 
 def _undisturbed(
@@ -84,8 +85,8 @@ def _undisturbed(
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """Compares the plan with instances on all cores.
-    Returns '' if the plan leaves fewer than half of the cores idle.
+    """Compares the planned number of instances with the number that would occupy all cores. Returns '' if the plan
+    leaves fewer than half of the cores idle.
     """
     more = section.get("on_all_cores")
     if more is None:
@@ -98,7 +99,7 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
 
 
 def _fewer_threads(result: Mapping[str, Any]) -> str:
-    """Returns the reason for idle cores if the warm-up chose fewer threads; otherwise ''."""
+    """Returns why the warm-up left cores idle by choosing fewer threads; otherwise ''."""
     calibration = result.get("calibration") or {}
     times_ns, plan = dict(calibration.get("thread_latency_ns", ())), result.get("plan")
     if not plan or plan["threads"] not in times_ns or plan["threads"] == max(times_ns):
@@ -119,15 +120,17 @@ def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
 
 
 def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
-    """Returns the model's rate. Offline has no useful shares of stages, because all samples wait in one query."""
+    """Returns the model's rate as the limit. In Offline, the shares of stages mean nothing, because all samples wait in
+    one query.
+    """
     if judgement is Judgement.UNKNOWN:
         return None
     return f"the model: alone it answers {show_rate(section['reference'])} samples/s"
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """Returns the number that the run would reach without the load generator's cost,
-    and the stage that lost most time.
+    """Returns the number that the run would reach if the load generator cost nothing, and the stage that lost the most
+    time.
     """
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
@@ -141,7 +144,7 @@ def _cost(section: Mapping[str, Any]) -> str:
 
 
 def _longest(stages: Mapping[str, Any], judgement: Judgement) -> tuple[str, float]:
-    """Returns the part of the system in which a query spent most of its time, and its share."""
+    """Returns the part of the system in which a query spent the most time, and its share of the query's time."""
     shares = {
         part: sum(stages[stage]["share"] for stage in own if stage in stages)
         for part, own in _PARTS.items()

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""Up to this ratio of the run to the reference, the load generator did not hold the run back."""
+"""If the run's number is at most this many times the reference's, the load generator did not hold the run back."""
 
 _MODELS_STAGE = "infer"
 _DISTURBED = "the machine was disturbed, and may have delayed the load generator"
@@ -37,7 +37,7 @@ def judged(section: Mapping[str, Any]) -> Judgement:
 
 
 def most_lost(section: Mapping[str, Any]) -> list[str]:
-    """Returns the two stages that exceed the reference most, the larger first; [] in Offline."""
+    """Returns the two stages that exceed the reference the most, the larger one first; [] in Offline."""
     lost_ns = section.get("lost_ns", {})
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
     return [stage for stage in most if lost_ns[stage] > 0]
@@ -46,9 +46,9 @@ def most_lost(section: Mapping[str, Any]) -> list[str]:
 def line(
     section: Mapping[str, Any], rate_per_s: float | None, *, was_disturbed: bool = False
 ) -> str:
-    """Returns the comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed rate.
+    """Returns the comparison with all numbers. section: `reference` of result.json. rate_per_s: completed rate.
 
-    was_disturbed: the machine limited the run, which may explain the delays.
+    was_disturbed: whether the machine limited the run, which may explain the delays.
     """
     if "reason" in section:
         return f"no reference: {section['reason']}"
@@ -89,13 +89,13 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
-    """Returns whether the ratio is explained by a bare loop that ran slower before or after the run."""
+    """Returns whether the ratio is explained by slower bare loops before or after the run."""
     slower = section.get("at_slower_loops")
     return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
 
 
 def _is_models_speed(section: Mapping[str, Any]) -> bool:
-    """Returns whether the ratio is explained by the model's speed in the run."""
+    """Returns whether the ratio is explained by the model's speed during the run."""
     return _times_worse(section["at_run_speed"]["ratio"], section["unit"]) <= TIGHT
 
 
@@ -105,7 +105,8 @@ def _times_worse(ratio: float, unit: str) -> float:
 
 
 def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
-    """Returns the verdict with the two stages that lost the most. The time in `infer` is the model's."""
+    """Returns the verdict with the two stages that lost the most. If one of them is `infer`, the model lost that time.
+    """
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
     if next(iter(lost), "") == _MODELS_STAGE:
@@ -119,7 +120,7 @@ def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
 
 
 def slowest(section: Mapping[str, Any]) -> str:
-    """Returns the queries over which `lost_ns` is a mean, e.g. `the slowest 1 %`; '' in streams, which use medians."""
+    """Returns which queries `lost_ns` averages over, such as `the slowest 1 %`; '' in streams, which use medians."""
     if "queries" not in section:
         return ""
     return f"the slowest {100 - float(section['what'].removeprefix('p')):.4g} %"

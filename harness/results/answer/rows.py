@@ -1,4 +1,4 @@
-"""Lists the lines below the headline of a run. Every place that shows an answer uses them. Pure."""
+"""Lists the lines below a run's headline. Every place that shows an answer uses these lines. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from harness.results.tokens import shown as tokens
 
 
 def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a mapping from label to text, without empty texts. result: the content of result.json."""
+    """Returns a mapping from label to text, and leaves out empty texts. result: the content of result.json."""
     answer = answer_of(result)
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,

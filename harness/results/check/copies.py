@@ -1,4 +1,4 @@
-"""Compares files that repeat numbers of a run (summaries, environment.json, metrics) with the sources."""
+"""Compares files that repeat a run's numbers (summaries, environment.json, metrics) with their sources."""
 
 import math
 import re
@@ -23,7 +23,7 @@ _BY = re.compile(", (?:scored|judged|checked) by ")
 """Matches the end of a score's line, which names the scoring program."""
 
 _ROUNDING = 1e-12
-"""Two computations of the same float count as equal up to this relative difference."""
+"""Two computations of the same float count as equal if their relative difference is at most this."""
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -52,7 +52,9 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
 
 
 def _stated(path: Path, score: Score) -> Iterator[str]:
-    """Checks the line of a score that cannot be computed again. Yields each number that result.json lacks."""
+    """Checks the line that states a score which cannot be computed again. Yields each number in the line that
+    result.json lacks.
+    """
     known = {"value": score.value, "samples": score.samples, **score.details}
     stated = _NUMBER.findall(_BY.split(score.line)[0])
     for text in stated:
@@ -125,7 +127,7 @@ def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _counts(done: Completions) -> dict[str, int]:
-    """Returns the counts that metrics.prom should have. They include the steps of a ramp."""
+    """Returns the expected sample counts of metrics.prom. The counts include the steps of a ramp."""
     parts = [done.columns, *([done.before] if done.before is not None else [])]
     return {
         "issued": done.issued,
@@ -137,7 +139,7 @@ def _counts(done: Completions) -> dict[str, int]:
 def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """Compares the verdict, the score and the sample counts in metrics.prom.
 
-    Under MLPerf Power, the file comes from the testing run, whose result did not contain the power yet.
+    Under MLPerf Power, metrics.prom comes from the testing run, whose result did not contain the power yet.
     """
     if not path.is_file():
         return
@@ -170,7 +172,7 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
 
 
 def _peak(path: Path, run: Evidence) -> Iterator[str]:
-    """Compares the peak of a search with the load of the run in the same folder."""
+    """Compares the peak that a search found with the load of the run in the same folder."""
     if not path.is_file():
         return
     plan = run.plan
@@ -181,7 +183,7 @@ def _peak(path: Path, run: Evidence) -> Iterator[str]:
 
 
 def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
-    """Yields the places at which two values differ, with both values."""
+    """Yields each place where two values differ, with both values."""
     if isinstance(stored, dict) and isinstance(derived, dict):
         for name in sorted({*stored, *derived}):
             yield from compared(f"{path}.{name}", stored.get(name), derived.get(name))
@@ -190,8 +192,8 @@ def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
 
 
 def _is_rounded(stored: Any, derived: Any) -> bool:
-    """Returns whether both are floats that differ only in the last digits.
-    NumPy's order of addition varies by machine.
+    """Returns whether both values are floats that differ only in the last digits. NumPy adds in a different order on
+    different machines.
     """
     floats = isinstance(stored, float) and isinstance(derived, float)
     return floats and math.isclose(stored, derived, rel_tol=_ROUNDING)

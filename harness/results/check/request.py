@@ -16,10 +16,10 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 
 _DECIDED = ("loadgen_version", "max_batch")
-"""Keys that may differ from the request, e.g. if a model file fixes the batch size."""
+"""Keys that may differ from the request, for example because a model file fixes the batch size."""
 
 CHANGED = "changed since the run, or written by another version of the harness"
-"""End of a message about content that a run never writes."""
+"""End of a message about content that no run writes."""
 
 
 def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
@@ -35,7 +35,9 @@ def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[
 
 
 def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> Iterator[str]:
-    """Resolves the request again and compares it with config.yaml, which is the request with every value resolved."""
+    """Resolves the request again and compares the outcome with config.yaml, which is the request with every value
+    resolved.
+    """
     assert facts.loaded is not None
     path = folder / records.FINDINGS
     request = _request(path)
@@ -58,7 +60,9 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
 
 
 def _request(path: Path) -> RunConfig:
-    """Reads the request of the run. Raises a one-line ConfigError, because a run never stores an invalid request."""
+    """Reads the run's request. Raises ConfigError with a one-line message if the request is invalid, because a run
+    never stores an invalid request.
+    """
     asked = files.read_json(path).get("asked")
     if not isinstance(asked, dict):
         raise ConfigError(f"{path} has no request of a run as `asked`: {CHANGED}")

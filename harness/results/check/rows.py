@@ -21,13 +21,13 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""Two records of the same moment may differ by this time. LoadGen rounds its start to whole seconds and its window
-to milliseconds. A stepped clock has a separate reason.
+"""A larger difference between two records of the same moment is reported. LoadGen rounds its start to whole seconds and
+its window to milliseconds. A stepped clock is reported by a separate reason.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
-"""Prefixes of the columns of host.csv that never decrease.
-The kernel's idle times may decrease, so they are left out.
+"""Prefixes of the columns of host.csv that never decrease. The kernel's idle times are left out, because they may
+decrease.
 """
 
 
@@ -46,13 +46,14 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _workers(derived: Findings, run: Evidence) -> int:
-    """Returns the number of instances that may have answered. It includes the wide instance if the run had one."""
+    """Returns the number of instances that may have answered, including the wide instance if the run had one.
+    """
     elastic = (run.ended or {}).get("elastic") or {}
     return derived.spec.instances + bool(elastic.get("cpus"))
 
 
 def _has_own_order(derived: Findings) -> bool:
-    """Returns whether the dataset chose the samples instead of LoadGen."""
+    """Returns whether the dataset, not LoadGen, chose the samples."""
     return derived.loaded is not None and "identity_bytes" in derived.loaded.dataset
 
 
@@ -75,7 +76,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # a log of another run is reported separately
+    log = run.log if run.logged else DetailLog()  # a different check reports a log that belongs to another run
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:
@@ -87,9 +88,9 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 
 
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
-    """Yields a line for logged answers to repeated samples or to samples that were never issued. Missing answers are
-    reported by a reason of the verdict. own_order: whether the dataset chose the samples, so that the journal differs
-    from LoadGen's log.
+    """Yields a line if answers were logged for repeated samples or for samples that were never issued. A reason of the
+    verdict reports missing answers. own_order: whether the dataset chose the samples, so that the journal differs from
+    LoadGen's log.
     """
     assert run.done is not None
     columns = run.done.columns
@@ -113,7 +114,9 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
 
 
 def _order(folder: Path, derived: Findings) -> Iterator[str]:
-    """Yields a line for each time out of order. The job must start first, followed by its runs one after another."""
+    """Yields a line for each time that is out of order. The job must start first, followed by its runs one after
+    another.
+    """
     if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
     pairs: dict[tuple[str, str], int] = {}
@@ -132,8 +135,8 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
     """Yields (name, wall clock in ns) pairs in their expected order.
 
-    of_looks: whether to use the supervisor's first observation of an answer instead of the last completion. The two
-    have no fixed order: a stopped process may have completed an answer without recording it.
+    of_looks: whether to use the first time at which the supervisor saw an answer instead of the last completion. Either
+    may come first: a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
@@ -151,7 +154,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
 
 
 def _first_due_ns(done: Completions) -> int:
-    """Returns the due time of the first sample. A ramp's samples before the last hold count too."""
+    """Returns the due time of the first sample. It also counts a ramp's samples before the last hold."""
     columns = done.columns if done.before is None or not len(done.before["order"]) else done.before
     return int(min(columns["scheduled_ns"].min(), done.columns["scheduled_ns"].min()))
 
@@ -167,7 +170,7 @@ def _ns(text: str) -> int:
 
 
 def _machine(path: Path, log: HostLog) -> Iterator[str]:
-    """Yields a line if times do not increase or if counters decrease."""
+    """Yields a line if the times do not increase or if a counter decreases."""
     for before, after in pairwise(log.rows):
         if after["wall_ns"] <= before["wall_ns"]:
             yield f"{path}: its rows are not in chronological order"

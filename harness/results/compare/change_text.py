@@ -1,4 +1,4 @@
-"""Formats a change between two sides for the table: as a row, a share and a factor."""
+"""Formats a change between two sides for the table: as a row, a percentage and a factor."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from harness.results.compare.compare import ALIKE, BETTER, UNDECIDED, WORSE, Cha
 from harness.results.pages.tables import Column
 
 WIDEST = 100
-"""An interval is not shown if its ends differ by more than this factor. Such an interval comes from a few very
-different runs, and says nothing.
+"""An interval is not shown if its ends differ by more than this factor, because it comes from a few very different runs
+and says nothing.
 """
 
 
 _FIRST = ("p99", "p50", "throughput", "tokens", "ttft_p99", "tpot_p99", "accuracy")
-"""Numbers that follow the number that decides. The first energy per query is the last."""
+"""Numbers to show after the number that decides the verdict. The first energy per query comes last."""
 
 
 def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
-    """Returns the changes that a page shows first, and all other changes."""
+    """Returns the changes that a page shows first, and the remaining changes."""
     named = {change.name: change for change in comparison.changes}
     headline = [comparison.headline.name] if comparison.headline is not None else []
     energy = [name for name in named if name.startswith("joules_per_query.")][:1]
@@ -29,7 +29,7 @@ def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
 
 
 def folded(changes: Sequence[Change]) -> str:
-    """Returns the title of the changes that a page folds: '19 other numbers: 2 worse'."""
+    """Returns the title of the collapsed changes on a page: '19 other numbers: 2 worse'."""
     counts = {verdict: sum(c.verdict == verdict for c in changes) for verdict in (WORSE, BETTER)}
     judged = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return f"{counted(len(changes), 'other number')}{judged and f': {judged}'}"
@@ -60,7 +60,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def why_undecided(change: Change) -> str:
-    """Returns the reason of the verdict `not decided` in one sentence; '' for another verdict."""
+    """Returns in one sentence why the verdict is `not decided`; '' for any other verdict."""
     if change.verdict != UNDECIDED:
         return ""
     if math.isinf(change.noise):
@@ -85,7 +85,7 @@ def interval(change: Change) -> str:
 
 
 def is_useless(low: float, high: float) -> bool:
-    """Returns whether an interval is too wide to be shown. low, high: factors."""
+    """Returns whether an interval is too wide to show. low, high: factors."""
     return high > WIDEST * low
 
 
@@ -94,18 +94,21 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share. Uses a factor if another share of the same row needs one."""
+    """Formats a share, as a factor if another share in the same row needs one.
+    """
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:
-    """Formats a share in percent, but a change of at least a factor of two as a factor: +400 % is easily misread."""
+    """Formats a share in percent. A change by at least a factor of two is formatted as a factor, because +400 % is
+    easily misread.
+    """
     return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
 def against(change: Change) -> str:
-    """Returns a factor for a latency or rate, and the change in percent for any other number."""
+    """Returns a factor if the number is a latency or a rate, and a percentage otherwise."""
     return times(change) if change.is_speed and change.has_ratio else size(change)
 
 
@@ -115,7 +118,7 @@ def times(change: Change) -> str:
 
 
 def factors(change: Change) -> tuple[float, float | None, float | None]:
-    """Returns how many times as good the second side is, and the two ends of the interval; None for an unknown end."""
+    """Returns how many times better the second side is, and both ends of the interval; None for an unknown end."""
     shares = [change.change, change.low, change.high]
     ends = [None if share is None else 1 + share for share in shares]
     if not change.higher_is_better:

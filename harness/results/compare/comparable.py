@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 _MISSED = "slo-missed"
 
 _OPTIMISED = frozenset(("model", "precision", "largest batch"))
-"""Settings that optimisation may change."""
+"""Settings that an optimisation may change."""
 
 
 def refusals(
@@ -37,13 +37,12 @@ def refusals(
     optimised: bool = False,
     only_speed: bool = False,
 ) -> Iterator[str]:
-    """Yields the reasons why the sides must not be ranked, one line each.
+    """Yields each reason why the sides must not be ranked, in one line.
 
     answers: comparison of the sides' first runs; None without answers.
-    optimised: whether the second side is a faster version of the first. Its model file and settings may then differ,
-    but its accuracy must be known, unless only_speed is set. If an accuracy is unknown, the models must have the same
-    name.
-    only_speed: whether the user chose numbers to judge and left out the accuracy.
+    optimised: whether the second side is a faster version of the first. If it is, the model file and the settings may
+    differ, but the accuracy must be known, unless only_speed is set. If an accuracy is unknown, the models must have
+    the same name. only_speed: whether the user chose the numbers to judge and left out the accuracy.
     """
     misses = one_misses(before, after)
     for run in {run.folder: run for run in (*before, *after)}.values():
@@ -67,9 +66,10 @@ def refusals(
 def one_misses(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Sequence[FinishedRun] | None:
-    """Returns the losing side: every run misses its SLO, and every run of the other side is VALID under the same SLO.
+    """Returns the losing side if each of its runs misses the SLO while each run of the other side is VALID under the
+    same SLO.
 
-    Returns None in all other cases, e.g. if a run has other reasons or if the machine disturbed the run.
+    Otherwise returns None, for example if a run is INVALID for other reasons or if the machine disturbed it.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
@@ -117,8 +117,8 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 
 
 def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
-    """Refuses different schedule seeds if the seed decides the arrivals. Each run of --repeats has a different seed, so
-    both sides must have the same seeds.
+    """Refuses different schedule seeds if the seed determines the arrivals. Each run of --repeats uses a different
+    seed, so both sides must use the same seeds.
     """
     first = before[0]
     if not _has_schedule(scenario_named(first.result["scenario"]), first.config):
@@ -134,7 +134,7 @@ def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Refuses different model files, except files of one manifest whose answers agree."""
+    """Refuses different model files, unless one manifest lists them and their answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
@@ -168,8 +168,8 @@ _ONE_MANIFEST = (
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Returns whether one manifest lists both files, as the formats of different backends or format options. Returns
-    False for a changed file of one format, and for a file from --model-file.
+    """Returns whether one manifest lists both files, for different backends or format options. Returns False if a file
+    of one format changed, and for a file from --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -184,7 +184,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """Returns the precision that the backend reports, under its usual name if number_types.py lists the precision."""
+    """Returns the precision that the backend reports, under its usual name if number_types.py lists it."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -209,7 +209,8 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Returns the settings that must be equal before runs may be ranked. A setting counts only if both runs have it."""
+    """Returns the settings that must be equal for runs to be ranked. A setting is compared only if both runs have it.
+    """
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -243,7 +244,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
 
 
 def _ramp_of(config: Mapping[str, Any]) -> str | None:
-    """Returns the value of --arrivals for a ramp. A ramp is not read from a file, so it has no digest."""
+    """Returns the value of --arrivals if it is a ramp. A ramp is not read from a file, so it has no digest."""
     arrivals = str(config.get("arrivals") or "")
     return arrivals if arrivals.startswith(RAMP) else None
 
@@ -257,14 +258,14 @@ _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
 
 
 def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the settings that are equal in all runs of one configuration. config: content of config.yaml."""
+    """Returns the settings that are the same in all runs of one configuration. config: content of config.yaml."""
     left_out = _PER_RUN.union(_without_effect(config))
     return {name: value for name, value in config.items() if name not in left_out}
 
 
 def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
-    """Returns the settings that the scenario ignores: --dispatch outside Server, and the schedule's seed in runs
-    without a schedule.
+    """Returns the settings that the scenario ignores: --dispatch outside Server, and the schedule seed in runs without
+    a schedule.
     """
     name = config.get("scenario")
     scenario = registry.load("scenario", name) if name in SCENARIOS else None
@@ -275,8 +276,8 @@ def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
 
 
 def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
-    """Returns whether a seed decides when queries arrive.
-    In a closed loop, each answer starts the next query instead.
+    """Returns whether a seed determines when queries arrive. In a closed loop, each answer triggers the next query
+    instead.
     """
     return scenario.scheduled and config.get("concurrency") is None
 
@@ -284,7 +285,7 @@ def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
 def differences(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[Difference]:
-    """Yields differences in config.yaml and environment.json, and doubts about only one side."""
+    """Yields differences in config.yaml and environment.json, and doubts that only one side has."""
     doubts = [{d["code"] for run in one for d in run.result["doubts"]} for one in (before, after)]
     if doubts[0] != doubts[1]:
         gone, new = doubts[0] - doubts[1], doubts[1] - doubts[0]

@@ -1,6 +1,6 @@
-"""Compares two sides of finished runs and judges whether changes exceed noise.
+"""Compares two sides and judges whether the changes exceed the noise.
 
-A side is one run, or several runs of one configuration. Several runs show the noise between runs.
+A side is one finished run, or several runs of one configuration. Several runs show the noise between runs.
 """
 
 import math
@@ -24,7 +24,7 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 UNDECIDED = "not decided"
 
 UNDECIDED_LIMIT = "undecided"
-"""Limit of `--fail-on` that breaks if the comparison as a whole is undecided."""
+"""The limit of `--fail-on` that breaks if the whole comparison is undecided."""
 
 ALIKE = 0.05
 """Two sides count as equal if the whole interval of the change lies within this share."""
@@ -49,10 +49,10 @@ class Change(NamedTuple):
     low: float | None
     """Lower end of the interval of `change`, as a share; None if it is unknown or open."""
     high: float | None
-    """Upper end."""
+    """Upper end of the interval of `change`, as a share; None if it is unknown or open."""
     noise: float
-    """Share that a change must exceed for a verdict. If the sides took turns, the change itself must exceed it;
-    otherwise the whole interval must.
+    """Share that a change must exceed to get a verdict. If the runs of the sides alternated, the change itself must
+    exceed this share; otherwise its whole interval must.
     """
     higher_is_better: bool
     verdict: str | None
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
     @property
     def has_ratio(self) -> bool:
-        """Whether `change` and its interval have a meaning, which requires that both sides differ from 0."""
+        """Whether `change` and its interval are meaningful, which requires both sides to differ from 0."""
         return self.before != 0 and self.after != 0
 
     @property
@@ -70,7 +70,7 @@ class Change(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the number covers the whole run and is not divided by cores, watts or price."""
+        """Whether the number covers the whole run and is not divided by cores, watts or the price."""
         return self.name.partition(".")[0] not in _APART
 
 
@@ -82,30 +82,32 @@ class Comparison(NamedTuple):
     """Reasons why the sides must not be ranked; [] if they may be."""
     differences: Sequence[Difference]
     answers: Agreement | None
-    """Comparison of the answers; None if a side has no accuracy run."""
+    """Comparison of the answers; None if either side lacks an accuracy run."""
     noise: Noise
     headline: Change | None
-    """Change of the scenario's main number; None if a side did not measure it."""
+    """Change in the scenario's main number; None if either side did not measure it."""
     with_own_level: Sequence[str]
-    """Numbers with a 95 % interval each: the headline and the numbers that the user chose in advance."""
+    """Numbers that each get a 95 % interval: the headline and the numbers that the user chose in advance."""
     runs_needed: int | None
-    """Runs per side, in turns, that would decide the headline if the noise stays the same; None if the headline is
-    decided, or if too many runs would be needed.
+    """Runs per side, alternating between the sides, that would decide the headline if the noise stays the same; None if
+    the headline is decided, or if too many runs would be needed.
     """
     optimised: bool = False
-    """Whether the second side is a faster version of the first. A loss of accuracy is then the price of the speed."""
+    """Whether the second side is a faster version of the first. If it is, a loss of accuracy counts as the price of the
+    speed.
+    """
     missing: Sequence[FinishedRun] | None = None
     """The side that misses its SLO while the other side meets it."""
 
     @property
     def accuracy(self) -> Change | None:
-        """Change of the accuracy; None if a side did not measure it."""
+        """Change in the accuracy; None if either side did not measure it."""
         return next((change for change in self.changes if change.name == "accuracy"), None)
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict. Another verdict replaces it if one side misses its SLO, if the accuracy changed, or
-        if a latency or the rate contradicts it.
+        """The headline's verdict, unless a missed SLO, a changed accuracy, or a contradicting latency or rate replaces
+        it.
         """
         if self.refusals or self.headline is None:
             return None
@@ -129,11 +131,12 @@ def compare(
     *,
     optimised: bool = False,
 ) -> Comparison:
-    """Compares the sides, with the interval and the verdict of each change.
+    """Compares the sides and returns the interval and the verdict of each change.
 
-    noise: share that replaces the noise of the runs. chosen: numbers chosen in advance. The chosen numbers and the
-    scenario's main number have 95 % confidence each; all other numbers share 95 %. optimised: whether the second side
-    is a faster version of the first. Its accuracy must then be known, unless the user chose only numbers of speed.
+    noise: share that replaces the noise of the runs. chosen: numbers that the user chose in advance. The chosen numbers
+    and the scenario's main number get 95 % confidence each; all other numbers share 95 %. optimised: whether the second
+    side is a faster version of the first. If it is, its accuracy must be known, unless the user chose only numbers of
+    speed.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
@@ -183,7 +186,7 @@ def is_only_speed(chosen: Collection[str]) -> bool:
 
 
 class Deciding(NamedTuple):
-    """The scenario's main number on both sides, judged alone."""
+    """Verdict on the scenario's main number alone."""
 
     change: Change
     runs_needed: int | None
@@ -191,7 +194,7 @@ class Deciding(NamedTuple):
 
 
 def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Deciding | None:
-    """Judges the scenario's main number as `compare` does, without checking whether the sides may be ranked.
+    """Judges the scenario's main number as `compare` does, but does not check whether the sides may be ranked.
 
     Returns None if a run lacks this number.
     """
@@ -211,7 +214,7 @@ def headline_name(run: FinishedRun) -> str:
 def _change(
     name: str, before: Sequence[Number], after: Sequence[Number], noise: Noise, level: float
 ) -> Change:
-    """Computes a change of logarithms, in which factors of noise add up and gains and losses are symmetric."""
+    """Computes the change from logarithms, because noise factors then add up, and gains and losses are symmetric."""
     first = before[0]
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
@@ -224,7 +227,7 @@ def _change(
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
     if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
-        share = max(share, EXTREME[first.kind])  # one run per side does not show the noise
+        share = max(share, EXTREME[first.kind])  # because one run per side does not show the noise
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(
@@ -260,12 +263,14 @@ def _is_alike(low: float | None, high: float | None, between: float | None) -> b
 
 
 def _end(log_change: float | None) -> float | None:
-    """Converts a change of the logarithm to a share."""
+    """Converts a change in the logarithm to a share."""
     return None if log_change is None else math.expm1(log_change)
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
-    """Computes the change of a score. A score may be 0 or negative. Its only noise is between the runs of a side."""
+    """Computes the change in a score. A score may be 0 or negative, so no logarithm is used. A score varies only
+    between the runs of a side.
+    """
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
@@ -314,10 +319,10 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 
 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the ends of the change's interval, in logarithms, from the intervals within the runs.
+    """Combines the intervals within the runs into the ends of the change's interval, in logarithms.
 
-    The distances of the ends combine like standard errors. Source: Zou and Donner, Construction of confidence limits
-    about effect measures, Statistics in Medicine 27 (2008).
+    The distances from the means to the ends combine like standard errors. Source: Zou and Donner, Construction of
+    confidence limits about effect measures, Statistics in Medicine 27 (2008).
     """
     ends_before, ends_after = _distances(before), _distances(after)
     if ends_before is None or ends_after is None:
@@ -328,8 +333,8 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms;
-    None without one.
+    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms; None without an
+    interval.
     """
     below, above = [], []
     for number in side:
@@ -342,7 +347,7 @@ def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
 
 
 def _is_open(number: Number) -> bool:
-    """Returns whether the run was too short to give the number an interval."""
+    """Returns whether the run was too short for the number to get an interval."""
     return number.high is not None and math.isinf(number.high)
 
 
@@ -353,7 +358,8 @@ def _logs(values: object, unit: str) -> Array:
 
 
 def _mean(numbers: Sequence[Number]) -> float:
-    """Returns the geometric mean. Returns 0 if all numbers are 0, which logarithms cannot express."""
+    """Returns the geometric mean; 0 if all numbers are 0, because logarithms cannot express 0.
+    """
     if len(numbers) == 1 or not any(number.value for number in numbers):
         return numbers[0].value
     return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())

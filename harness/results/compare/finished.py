@@ -36,20 +36,20 @@ from harness.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """Files and numbers of a run. `result`, `environment` and `config` hold the content of the files."""
+    """A run's files and numbers. `result`, `environment` and `config` hold the content of the files."""
 
     name: str
-    """The folder's name, with as much of the path as a comparison needs to distinguish the runs."""
+    """The folder's name, preceded by as much of the path as a comparison needs to distinguish the runs."""
     folder: Path
     measured: str
-    """Digest that the run shares only with its copies (harness.results.records.measured)."""
+    """Digest that only copies of the run share (harness.results.records.measured)."""
     result: Mapping[str, Any]
     environment: Mapping[str, Any]
     config: Mapping[str, Any]
     numbers: Mapping[str, Number]
     peaks: Mapping[str, float] = field(default_factory=dict)
-    """Rates that `machine` stored for the run's machine.
-    The keys are fields of harness.machine.characterise.here.Rates.
+    """Rates that `machine` measured on the run's machine. The keys are fields of
+    harness.machine.characterise.here.Rates.
     """
 
     @property
@@ -59,10 +59,10 @@ class FinishedRun:
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
-    """Reads the runs of a side. text: folders or patterns (`a-*`), separated by commas. A folder of --repeats stands
+    """Reads the runs of one side. text: folders or patterns (`a-*`), separated by commas. A folder of --repeats stands
     for all its runs. Copies of one run count once.
 
-    price_per_h: price of one hour of the machine.
+    price_per_h: hourly price of the machine.
     """
     return _once(_all(text, price_per_h))
 
@@ -74,10 +74,10 @@ def _all(text: str, price_per_h: float | None) -> list[FinishedRun]:
 def sides_of(
     texts: Sequence[str], prices_per_h: Sequence[float | None] = ()
 ) -> list[list[FinishedRun]]:
-    """Reads the runs of each side, with distinct names. Warns on stderr about runs that appear more than once, and
-    about runs with files that differ from their SHA256SUMS.
+    """Reads the runs of each side, and gives the runs distinct names. Warns on stderr about runs that appear more than
+    once, and about files that differ from the run's SHA256SUMS.
 
-    prices_per_h: hourly prices of each side's machine; empty without prices.
+    prices_per_h: hourly price of each side's machine; empty without prices.
     """
     prices = prices_per_h or [None] * len(texts)
     sides = [_all(text, price) for text, price in zip(texts, prices, strict=True)]
@@ -89,7 +89,7 @@ def sides_of(
 
 
 def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Returns the runs, without repeated copies of the same run."""
+    """Returns the runs without further copies of the same run."""
     first: dict[str, FinishedRun] = {}
     for run in runs:
         first.setdefault(run.measured, run)
@@ -97,7 +97,7 @@ def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
-    """Prints a line for each set of copies, because copies of one run do not show noise."""
+    """Prints a line for each set of copies, because copies of a run do not show noise."""
     by_content: dict[str, list[Path]] = {}
     for run in runs:
         by_content.setdefault(run.measured, []).append(run.folder.resolve())
@@ -111,7 +111,7 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
 
 
 def _tell_changes(folder: Path) -> None:
-    if not (folder / SEAL).is_file():  # a run of an earlier version has no seal
+    if not (folder / SEAL).is_file():  # runs of earlier versions have no seal
         return
     changes = list(differences(folder))
     if changes:
@@ -120,7 +120,7 @@ def _tell_changes(folder: Path) -> None:
 
 
 def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:
-    """Names each run by the shortest end of its path that no other run shares: ga/run-1, gb/run-1."""
+    """Names each run by the shortest end of its path that distinguishes it: ga/run-1, gb/run-1."""
     paths = {run.folder.resolve() for one in sides for run in one}
     return [
         [replace(run, name=_short(run.folder.resolve(), paths)) for run in one] for one in sides
@@ -136,7 +136,9 @@ def _short(path: Path, paths: Collection[Path]) -> str:
 
 
 def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
-    """Reads a run. Raises a ConfigError that names a file if it is missing or has content that a run never writes."""
+    """Reads a run. Raises a ConfigError that names the file if a file is missing or contains something that no run
+    writes.
+    """
     files = read_files(folder)
     with reading_run(folder):
         found = _numbers(files)
@@ -177,7 +179,9 @@ def _repeats(folder: Path) -> list[Path]:
 
 
 def _is_finished(folder: Path) -> bool:
-    """Returns whether a pattern may match the folder. Links such as `latest` would repeat a run."""
+    """Returns whether the folder is a finished run that a pattern may match. Links such as `latest` are left out,
+    because they would repeat a run.
+    """
     named = folder.is_symlink() or folder.name.endswith(".partial")
     return not named and (_is_run(folder) or bool(_repeats(folder)))
 
@@ -187,9 +191,9 @@ def _is_run(folder: Path) -> bool:
 
 
 def _numbers(files: RunFiles) -> dict[str, Number]:
-    """Returns the numbers of result.json and of its stages. Percentiles of the whole run use the intervals of
-    result.json, as the report does; all other intervals come from the journal. A run without a journal gets no rate and
-    no latencies.
+    """Returns the numbers of result.json and the numbers of the run's stages. Percentiles of the whole run use the
+    intervals of result.json, as the report does; all other intervals come from the journal. Without a journal, a run
+    gets no rate and no latencies.
     """
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
     speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}
@@ -215,8 +219,8 @@ def _throughput(rate: Number, done: Completions) -> Number:
 
 
 def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str, Number]]:
-    """Yields the numbers of stages.
-    Skips the first two stages in Offline, which only show that all samples start at once.
+    """Yields the numbers of stages. In Offline, skips the first two stages, which only show that all samples start at
+    once.
     """
     block = blocks(done.columns["completed_ns"])
     waits = 2 if scenario_named(result["scenario"]).all_at_once else 0
@@ -230,7 +234,7 @@ def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str,
 def _percentiles(
     found: Mapping[str, Number], values_ns: Array, block: Array
 ) -> Iterator[tuple[str, Number]]:
-    """Yields the numbers that are percentiles, with their intervals."""
+    """Yields the percentiles among the numbers, with their intervals."""
     fractions = {name: share for name, share in PERCENTILES.items() if name in found}
     ordered_ns = np.sort(values_ns)
     for name, (low, high, *_) in percentile_intervals(values_ns, block, fractions).items():
@@ -239,7 +243,7 @@ def _percentiles(
 
 
 def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | None) -> Number:
-    """Scales the interval from the journal to LoadGen's number, which differs by a few us."""
+    """Scales the journal's interval to LoadGen's number, which differs by a few us."""
     scale = number.value / estimate if estimate else 1.0
     low, high = ends or OPEN
     return number._replace(low=low * scale, high=high * scale)
@@ -248,13 +252,13 @@ def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | 
 def _efficiency(
     throughput: Number, files: RunFiles, price_per_h: float | None
 ) -> Iterator[tuple[str, Number]]:
-    """Yields throughput per core, watt and price. A run on a GPU has no throughput per core."""
+    """Yields the throughput per core, per watt and per unit of price. A run on a GPU gets no throughput per core."""
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device", "cpu") == "cpu":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
     for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
-        # The power has an unknown error, so its numbers have no interval.
+        # The numbers per watt have no interval, because the error of the power is unknown.
         yield (
             f"throughput_per_watt.{reading['source']}",
             per_watt._replace(low=None, high=None, kind="body"),

@@ -1,4 +1,4 @@
-"""Draws each change of a comparison as an interval on a common scale. Each row of the table gets a small image."""
+"""Draws each change in a comparison as an interval on a common scale. Each table row gets a small image."""
 
 import math
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(20)
-"""Smallest and largest end of the scale, as logarithms of a factor."""
+"""Smallest and largest extent of the scale, as logarithms of a factor."""
 
 _WITHIN = 0.75
-"""Share of the rows that the scale certainly contains. A row that needs more than twice their scale would press them
-together: its interval is cut off, and a change beyond the scale is an arrow.
+"""The scale is chosen to contain at least this share of the rows. A row that needs more than twice that scale would
+squeeze the other rows, so its interval is cut off, and a change beyond the scale becomes an arrow.
 """
 
 
 class Scale:
-    """Logarithmic scale with `no change` in its middle."""
+    """Logarithmic scale with `no change` in the middle."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         ends = sorted(_end(change) for change in changes if change.has_ratio)
@@ -26,13 +26,13 @@ class Scale:
 
     @property
     def head(self) -> str:
-        """Head of the images' column."""
+        """Heading of the image column."""
         low, high = (show_percent(math.expm1(end), signed=True) for end in (-self._end, self._end))
         return f"{low} to {high}"
 
     def image(self, change: Change) -> str:
-        """Returns an SVG in the colour of the surrounding text;
-        '' without a ratio. The row repeats the numbers as text.
+        """Returns an SVG in the colour of the surrounding text; '' if the change has no ratio. The table row repeats
+        the numbers as text.
         """
         if not change.has_ratio:
             return ""

@@ -22,11 +22,11 @@ class Limit(NamedTuple):
     name: str
     """Name of the number, or `undecided`."""
     change: float
-    """Largest change that passes, as a share of the first side, e.g. 0.05 or -0.03."""
+    """Largest change that passes, as a share of the first side, such as 0.05 or -0.03."""
 
 
 class Judged(NamedTuple):
-    """A checked limit. broken: whether the change exceeds both the noise and the limit."""
+    """Result of checking one limit. broken: whether the change exceeds both the noise and the limit."""
 
     limit: Limit
     broken: bool
@@ -34,7 +34,7 @@ class Judged(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """Parses 'p99:+5%' (at most 5 % more) or 'undecided'. Raises ValueError."""
+    """Parses 'p99:+5%' (an increase of at most 5 %) or 'undecided'. Raises ValueError."""
     if text.strip() == UNDECIDED_LIMIT:
         return Limit(text, UNDECIDED_LIMIT, 0.0)
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
@@ -48,7 +48,9 @@ def parse_limit(text: str) -> Limit:
 
 
 def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
-    """Checks the limits. Raises a ConfigError that lists each limit with an unmeasured number or a wrong sign."""
+    """Checks the comparison against the limits. Raises a ConfigError that lists each limit whose number was not
+    measured or whose sign is wrong.
+    """
     changes = {change.name: change for change in comparison.changes}
     problems = []
     of_numbers = [limit for limit in limits if limit.name != UNDECIDED_LIMIT]

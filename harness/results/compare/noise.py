@@ -1,9 +1,9 @@
-"""Finds the noise between runs of one configuration from runs on this machine.
+"""Estimates the noise between runs of one configuration from runs on the same machine.
 
-Two equal runs differ by more than the noise within each run. Several runs per side show how large this difference is.
-If the sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
-difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run per
-side, only earlier runs of the same configuration show the noise.
+Two equal runs differ by more than the noise within each run. Several runs per side show how large the difference is. If
+the runs of the sides alternated, a drift of the machine affects both sides equally. Otherwise a change must also exceed
+the largest difference between two equal runs, and nothing is judged if the machine disturbed one side more than the
+other. With one run per side, only earlier runs of the same configuration show the noise.
 """
 
 import math
@@ -24,42 +24,43 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""A smaller change is never judged, because the memory addresses of a process alone can cause it."""
+"""A smaller change is never judged, because differences in a process's memory addresses alone can cause it."""
 
 LEAST_EQUAL_RUNS = 10
-"""The largest difference between earlier equal runs counts as noise only from this number of runs on."""
+"""The largest difference between earlier equal runs counts as noise only if there are at least this many of them."""
 
 _MOST_UNLIKE = 0.5
-"""If the shares of disturbed runs of the two sides differ by at least this much, nothing is judged."""
+"""If the sides' shares of disturbed runs differ by at least this much, nothing is judged."""
 
 _MOST_READ = 100
 """At most this many earlier runs are read, newest first."""
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
-"""Maps a kind of number to a change, as a share, that equal runs have not shown on any machine: factors of 2, 4 and 10.
-With one run per side, only larger changes are judged. Source: benchmarks/equal_runs.py.
+"""Maps a kind of number to a change, as a share, that equal runs have never shown on any machine: factors of 2, 4 and
+10.
+With one run per side, only larger changes get a verdict. Source: benchmarks/equal_runs.py.
 """
 
 
 class Noise(NamedTuple):
-    """Noise between the runs of two sides, as differences of logarithms."""
+    """Noise between the runs of two sides, in differences of logarithms."""
 
     source: str
-    """Source of the noise, in words that fit into a sentence."""
+    """Where the noise comes from, in words that fit into a sentence."""
     smallest: Mapping[str, float]
-    """Maps a kind of number to the smallest change that is judged, as a share."""
+    """Maps a kind of number to the smallest change that gets a verdict, as a share."""
     counts_within: bool = False
-    """Whether the noise within the runs adds to the noise between them."""
+    """Whether the noise within the runs is added to the noise between them."""
     between: bool = False
     """Whether the spread within each side shows the noise."""
     in_turns: bool = False
-    """Whether the sides took turns, so that a drift of the machine changed both alike."""
+    """Whether the runs of the sides alternated, so that a drift of the machine affected both sides equally."""
     apart: Mapping[str, float] | None = None
-    """Maps the name of a number to the possible difference between equal runs;
-    None if this difference does not count.
+    """Maps the name of a number to the difference that equal runs may show; None if such a difference is not
+    considered.
     """
     is_given: bool = False
-    """Whether the user set the noise. A change below it counts as no difference."""
+    """Whether the user set the noise. If so, a change below the noise counts as no difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float
@@ -76,7 +77,7 @@ class Noise(NamedTuple):
 def noise_of(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
 ) -> Noise:
-    """Finds the noise. option: the share from --noise, which replaces the noise of the runs."""
+    """Finds the noise between the runs. option: the share from --noise, which replaces the noise of the runs."""
     smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
     if option is not None:
         return Noise(
@@ -97,7 +98,8 @@ def noise_of(
         return Noise(source, nothing, counts_within=not between, between=between)
     if between:
         groups = [list(map(_plain_numbers, side)) for side in (before, after)]
-        # A steady drift moves two sides of n runs apart by n / (n - 1) times as much as it moves runs of one side.
+        # A steady drift moves two sides with n runs each apart by n / (n - 1) times as much as it moves the runs within
+        # one side.
         drift = runs / (runs - 2)
         apart = {name: drift * most for name, most in _largest_differences(groups).items()}
         source = (
@@ -119,7 +121,7 @@ def noise_of(
 
 
 def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> str:
-    """Returns how the machine disturbed one side more than the other; '' if both were disturbed alike."""
+    """Returns how the machine disturbed one side more than the other; '' if it disturbed both equally."""
     shares, seen = [], set()
     for side in (before, after):
         doubts = [run.disturbances for run in side]
@@ -133,7 +135,7 @@ def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> s
 
 
 def in_turns(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> bool:
-    """Returns whether each run of one side has a run of the other side directly before or after it, as in ABBAAB."""
+    """Returns whether each run has a run of the other side directly before or after it, as in ABBAAB."""
     started = sorted(
         [(str(run.result.get("started")), 0) for run in before]
         + [(str(run.result.get("started")), 1) for run in after]
@@ -151,10 +153,9 @@ def _plain_numbers(run: FinishedRun) -> Mapping[str, float]:
 def _largest_differences(
     groups: Sequence[Sequence[Mapping[str, float]]],
 ) -> Mapping[str, float]:
-    """Returns a mapping from the name of a number to its largest difference, in logarithms, between two runs of one
-    group.
+    """Returns a mapping from a number's name to its largest difference, in logarithms, between two runs in one group.
 
-    groups: the numbers of equal runs, per group. Skips numbers that are 0 or negative.
+    groups: the numbers of equal runs, by group. Skips numbers that are 0 or negative.
     """
     largest: dict[str, float] = {}
     for group in groups:
@@ -166,10 +167,10 @@ def _largest_differences(
 
 
 def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[str, float]]:
-    """Yields latencies and rates of other VALID runs of the configuration on the same machine. Reads the database in
-    the run's parent folder.
+    """Yields latencies and rates from other VALID runs of the same configuration on the same machine. Reads the
+    database in the folder that contains the run's folder.
 
-    compared: values of `measured` for the compared runs, which are left out. Copies of a run count once.
+    compared: values of `measured` for the compared runs, which are skipped. Copies of a run count once.
     """
     results = first.folder.resolve().parent
     alike = {key: str(first.result[key]) for key in ("scenario", "backend", "model", "verdict")}
@@ -200,7 +201,7 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the conditions as SQLite patterns that match exactly these texts."""
+    """Returns the conditions as SQLite patterns that match exactly the given texts."""
     escaped = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
     return {name: text.translate(escaped) for name, text in conditions.items()}
 

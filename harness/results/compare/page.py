@@ -1,4 +1,4 @@
-"""Writes the page that compares finished runs. It has one verdict, plots of both runs, and every change.
+"""Writes the page that compares finished runs. The page shows one verdict, plots of both runs, and every change.
 
 `compare` judges the runs; this page only shows the judgement.
 """
@@ -29,8 +29,8 @@ from harness.results.seal.digests import PAGE
 
 
 def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
-    """Writes the page, and returns its path. sides: at least two, in the form that `compare` accepts. Each further side
-    is compared with the first. standalone: embeds plotly's script instead of writing it next to the page.
+    """Writes the page, and returns its path. sides: at least two, in the form that `compare` accepts. Compares each
+    further side with the first. standalone: embeds plotly's script instead of writing it next to the page.
     """
     first, *others = sides_of(sides)
     if not others:
@@ -67,7 +67,7 @@ def _head(
 
 
 def _card(letter: str, run: FinishedRun, out: Path) -> str:
-    """Returns the answer of one run, with a link to the run's page."""
+    """Returns one run's answer, with a link to the run's page."""
     answer = answer_of(run.result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
     name = page.link(run.name, run.folder / PAGE, out)
@@ -79,7 +79,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
-    """Yields a table of the numbers that a reader looks for, then a collapsed table of all others."""
+    """Yields a table with the numbers that readers look for, then a collapsed table with all other numbers."""
     first, others = change_text.parted(comparison)
     yield "<h2>Changes</h2>"
     yield _table(first, other)
@@ -102,11 +102,11 @@ def _table(changes: Sequence[Change], other: str) -> str:
 
 
 _KINDS = {BETTER: "better", WORSE: "worse", UNDECIDED: "uncertain"}
-"""Maps a verdict to the class that colours it."""
+"""Maps a verdict to the CSS class that colours it."""
 
 
 def bar(change: Change, scale: Scale) -> Html:
-    """Returns the image of a change in the colour of its verdict; a change without one has the colour of the text."""
+    """Returns the image of a change in the colour of its verdict, or in the colour of the text without a verdict."""
     kind = {**_KINDS, UNDECIDED: "doubt"}.get(change.verdict or "", "")
     return Html(f'<span class="{kind}">{scale.image(change)}</span>')
 
@@ -118,7 +118,7 @@ def verdict_chip(change: Change) -> Html:
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
-    """Yields figures of each side's first run; nothing if a side did not complete any query."""
+    """Yields figures for each side's first run; nothing if a side did not complete any query."""
     runs = {}
     for name, one in named.items():
         run = read_files(one.folder).performance

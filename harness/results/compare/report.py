@@ -22,17 +22,17 @@ _KINDS: Mapping[str, str] = {
     "tail": "in p95 and above",
     "body": "in other numbers",
 }
-"""Kinds of numbers, as the line about noise names them."""
+"""Names for kinds of numbers in the line about noise."""
 
 _RUNS = 5
-"""The suggested command makes this many runs per side if the necessary number is unknown."""
+"""The suggested command makes this many runs per side if the number of runs needed is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
 
 
 def parse_prices(text: str, sides: int) -> list[float]:
-    """Parses '1.20/h,0.85/h', the price per hour of each side's machine. Raises ValueError."""
+    """Parses '1.20/h,0.85/h', the hourly price of each side's machine. Raises ValueError."""
     matches = [
         re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
     ]
@@ -47,12 +47,13 @@ def parse_prices(text: str, sides: int) -> list[float]:
 
 
 def letter(side: int) -> str:
-    """Returns the letter of a side. side: number of the side, from 0."""
+    """Returns a side's letter. side: number of the side, counted from 0."""
     return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """Yields the lines of the comparison. other: letter of the second side, because A may be compared with several."""
+    """Yields the comparison as lines. other: letter of the second side, because A may be compared with several sides.
+    """
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -71,7 +72,7 @@ def notes(
 ) -> Iterator[tuple[str, str]]:
     """Yields (label, text) pairs: answers, differing settings, noise, limits, and the reasons against a ranking.
 
-    called: the program's name in the suggested command.
+    called: name of the program in the suggested command.
     """
     if comparison.answers is not None:
         yield "answers", _answers(comparison)
@@ -119,7 +120,7 @@ _PEAKS = {
 
 
 def _promised(comparison: Comparison, other: str) -> str:
-    """Returns the peaks of both sides' machines if `machine` has measured both; '' for a single machine."""
+    """Returns the peaks of both machines if `machine` has measured both; '' if both sides ran on one machine."""
     one, two = comparison.before[0], comparison.after[0]
     if machine_of(one.environment) == machine_of(two.environment):
         return ""
@@ -140,7 +141,8 @@ def _promised(comparison: Comparison, other: str) -> str:
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
-    """Yields one entry per difference. Settings that only one of the two backends reports share one entry per side."""
+    """Yields one entry per difference. All settings that only one of the two backends reports share one entry per side.
+    """
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
@@ -164,11 +166,11 @@ def _shortened(text: str) -> str:
 
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
-    """Returns one sentence about how many times as fast the second side is by the scenario's main number, and how
-    certain this is.
+    """Returns one sentence that states how many times as fast the second side is, by the scenario's main number, and
+    how certain this is.
 
-    Then names the numbers that contradict the main number, the numbers that decide if the main number does not, and the
-    accuracy that an optimised side lost.
+    Then names the numbers that contradict the main number, or that decide the verdict instead of it, and the accuracy
+    that an optimised side lost.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -239,7 +241,7 @@ def _would_do(comparison: Comparison) -> str:
 
 
 def _named(comparison: Comparison, other: str) -> str:
-    """Returns the letter of the second side, with its backend or model if they differ."""
+    """Returns the second side's letter, with its backend or model if the sides differ in it."""
     ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
     own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
     return f"{other} ({', '.join(own)})" if own else other
@@ -247,7 +249,7 @@ def _named(comparison: Comparison, other: str) -> str:
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
     """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 means 5 % more than on the first
-    side. If the noise is null, changes of this number are not judged.
+    side. If a number's noise is null, its changes are not judged.
     """
     headline = comparison.headline
     return {
@@ -304,7 +306,7 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    """Returns the smallest change that is judged for each kind of number."""
+    """Returns the smallest change that gets a verdict for each kind of number."""
     noise = comparison.noise
     if math.isinf(noise.smallest["rate"]):
         return "nothing is judged"

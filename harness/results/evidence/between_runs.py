@@ -9,12 +9,12 @@ from harness.core.stats import LEVEL, student_t
 from harness.types import Array
 
 LEAST_FREEDOM = 2
-"""Minimum degrees of freedom of a reported spread, so that two runs (one degree) report none: the interval of their
-mean would extend nine times their distance to either side.
+"""A spread with fewer degrees of freedom is not reported. Two runs have one degree, and the interval of their mean
+would extend nine times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1
-"""Number of runs of one configuration that an interval over runs requires."""
+"""With fewer runs of one configuration, no interval over runs is reported."""
 
 
 def between_runs(
@@ -22,8 +22,8 @@ def between_runs(
 ) -> float | None:
     """Returns half the width of the interval of mean(after) - mean(before), from the spread within each side.
 
-    The spread is pooled, because both sides ran on the same machine. Returns None below LEAST_FREEDOM.
-    level: confidence.
+    The spread is pooled, because both sides ran on the same machine. Returns None with fewer than LEAST_FREEDOM degrees
+    of freedom. level: confidence.
     """
     freedom = len(before) + len(after) - 2
     if freedom < LEAST_FREEDOM:
@@ -33,7 +33,7 @@ def between_runs(
 
 
 def pooled_variance(before: Sequence[float] | Array, after: Sequence[float] | Array) -> float:
-    """Returns the pooled variance within the sides; needs at least three values."""
+    """Returns the pooled variance within the sides, which need at least three values together."""
     squares = sum(float(np.var(side)) * len(side) for side in (before, after))
     return squares / (len(before) + len(after) - 2)
 
@@ -48,10 +48,10 @@ def mean_over(values: Array) -> tuple[float, float] | None:
 
 
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
-    """Returns the geometric mean over runs of one configuration, and its interval. Student's t is applied to the
-    logarithms, because noise multiplies. The interval is None with fewer than LEAST_RUNS values.
+    """Returns the geometric mean over runs of one configuration, and the interval of this mean. Student's t is applied
+    to the logarithms, because noise multiplies. The interval is None with fewer than LEAST_RUNS values.
 
-    Returns None without values, or if a value is 0 or negative.
+    Returns None without values, or if any value is 0 or negative.
     """
     if not values or min(values) <= 0:
         return None

@@ -1,8 +1,8 @@
-"""Computes confidence intervals for one run's numbers. They stay valid if neighbouring samples are correlated.
+"""Computes confidence intervals for one run's numbers that stay valid if neighbouring samples are correlated.
 
-One stall delays a hundred neighbouring samples, and a queue delays a thousand, so the samples of a run are not
-independent. The spread between blocks of neighbouring samples shows how many independent samples the run is worth. With
-too few, a number has no interval. docs/intervals.md shows how often the intervals contain the true value.
+The samples in a run are not independent: one stall delays a hundred neighbouring samples, and a queue delays a
+thousand. The spread between blocks of neighbouring samples shows how many independent samples the run is worth. If this
+number is too small, no interval is computed. docs/intervals.md shows how often the intervals contain the true value.
 """
 
 import math
@@ -17,16 +17,17 @@ from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
 
 _NORMAL = 1.959964
-"""Two-sided 95 % bound of the normal distribution, with which Student's t is compared: t is wider by this ratio."""
+"""Two-sided 95 % bound of the normal distribution. Student's t divided by it shows how much wider the interval becomes.
+"""
 
 _MOST_EFFECTIVE = 2
-"""The effective samples count at most this many times the actual samples, because blocks of independent samples may by
+"""The effective samples are limited to this many times the actual samples, because blocks of independent samples may by
 chance vary less than expected.
 """
 
 _LEAST_PARTS = 60
-"""A number gets an interval only with this many independent parts below it and above it. With a lower minimum, many
-intervals would come from runs whose parts only look independent by chance.
+"""A number gets an interval only with at least this many independent parts below it and above it. A lower minimum would
+give intervals to many runs whose parts look independent only by chance.
 """
 
 _LEAST_EVENTS = 10
@@ -36,20 +37,20 @@ often such phases occur.
 
 
 class PercentileInterval(NamedTuple):
-    """Interval of one percentile."""
+    """The interval of one percentile."""
 
     low: int | None
-    """In the unit of the values; None without an interval."""
+    """Lower end, in the unit of the values; None without an interval."""
     high: int | None
-    """In the unit of the values; None without an interval."""
+    """Upper end, in the unit of the values; None without an interval."""
     effective_samples: int
-    """Number of independent samples that would give an interval of the same width."""
+    """Number of independent samples that would give an equally wide interval."""
     reason: str | None
-    """Why the interval is missing; None with an interval."""
+    """Why the percentile has no interval; None with an interval."""
 
 
 def blocks(completed_ns: Array) -> Array:
-    """Returns the (n,) block numbers of the samples, 0 to BLOCKS - 1, in the order of completion."""
+    """Returns the (n,) block numbers of the samples, from 0 to BLOCKS - 1, in the order of completion."""
     n = len(completed_ns)
     rank = np.empty(n, np.int64)
     rank[np.argsort(completed_ns, kind="stable")] = np.arange(n)
@@ -65,9 +66,9 @@ def percentile_intervals(
     values: (n,) integers, n >= 1. block: (n,) from `blocks`.
 
     The number of samples above the percentile varies. For independent samples, its variance is binomial. The design
-    effect is the ratio of the actual variance to the binomial variance. Dividing the number of samples by the design
-    effect gives the number of independent samples. The ranks are exact for that number. Student's t is used because the
-    variance is estimated.
+    effect is the ratio of the actual variance to the binomial variance. The number of samples divided by the design
+    effect is the number of independent samples. The ranks are exact for this number of independent samples. Student's t
+    is used because the variance is estimated.
 
     Source: Korn and Graubard, Confidence intervals for proportions with small expected number of
     positive counts estimated from survey data, Survey Methodology 24 (1998), with the inversion of
@@ -114,7 +115,7 @@ def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | N
 
 
 def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> PercentileInterval:
-    """Computes one interval.
+    """Computes the interval of one percentile.
 
     ordered: (n,) ascending values. block: (n,) block of each value. sizes: samples in each block.
     """
@@ -140,7 +141,7 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Returns how many independent samples would estimate the `share` above a percentile with the same precision."""
+    """Returns how many independent samples would estimate the `share` above a percentile equally precisely."""
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n
@@ -149,7 +150,7 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """Returns how many times as long a run must be to get an interval; 1 or less if it is long enough."""
+    """Returns how many times longer a run must be to get an interval; 1 or less if it is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 

@@ -1,4 +1,6 @@
-"""Bundles the evidence from one measured process. Verdict, doubts and result.json are derived from it."""
+"""Bundles the evidence that one measured process leaves. The verdict, the doubts and result.json are derived from this
+evidence.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +16,18 @@ from harness.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence of one LoadGen run."""
+    """Evidence from one LoadGen run."""
 
     plan: LoadPlan
     loadgen_scenario: str
-    """LoadGen's name of the scenario."""
+    """LoadGen's name for the scenario."""
     log: DetailLog
     done: Completions | None
     """Rows of the journal; None without a journal."""
     ended: Mapping[str, Any] | None
     """Last message of the measured process; None if the process died."""
     failure: Reason | None
-    """Why the run failed."""
+    """Why the run failed; None if it did not fail."""
     clock: ClockWatch
     """Steps and slew of the wall clock during the run."""
     looks: Sequence[tuple[int, int]] = ()
@@ -34,16 +36,17 @@ class Evidence:
     """LoadGen's files that changed after LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
     """Hosts of --load-hosts, in the order of the column `host`. Keys: name, queries, clock_offset_ns, clock_error_ns,
-    clock_drift_ns, lost (reason why the host ended the run) and client (from the host's last message)."""
+    clock_drift_ns, lost (how the host was lost, empty if it was not) and client (from the host's last message).
+    """
     probes: Mapping[str, Array] | None = None
     """Columns of the probes during the load (results/tokens/probes.py); None without --probe-rate."""
     ramp: Mapping[str, Array] | None = None
     """Steps of a ramp (results/tokens/ramp.py); None without a ramp."""
     models: Sequence[str] = ()
-    """Names of the models, if the requests name several. The column `model` holds the position in this list."""
+    """Names of the models, if the requests name several. The column `model` contains the position in this list."""
     witness: Mapping[str, Any] | None = None
-    """The coordinator's own queries if --load-hosts has other machines,
-    as `seen` of load_hosts/witness.py returns them.
+    """The coordinator's own queries if --load-hosts names other machines, as `seen` in load_hosts/witness.py returns
+    them.
     """
 
     @property

@@ -16,7 +16,7 @@ LEVEL = 0.99
 
 
 def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
-    """Summarises the probe of the inputs. probed: `probed` from the last message of the measured process."""
+    """Summarises the input probe. probed: `probed` from the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, again_ns, seen_ns = (
@@ -35,7 +35,7 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
 
 
 def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
-    """Summarises the probe of the prompts. probed: `prompts` from the last message of the measured process."""
+    """Summarises the prompt probe. probed: `prompts` from the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, seen_ns, again_ns = (
@@ -51,8 +51,10 @@ def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
 
 
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
-    """Returns [low, median, high] of the ratios per round, with an interval of the median; None with too few rounds."""
-    count = min(len(changed_ns), len(repeated_ns))  # an error may cut the last round short
+    """Returns [low, median, high] of the ratios per round, where low and high are the ends of the median's interval;
+    None with too few rounds.
+    """
+    count = min(len(changed_ns), len(repeated_ns))  # because an error may cut the last round short
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
     low, high = median_interval(ratios, LEVEL)
     return None if low is None or high is None else [low, float(np.median(ratios)), high]

@@ -1,4 +1,4 @@
-"""Computes confidence intervals of each latency percentile of one run, in three ways.
+"""Computes confidence intervals for each latency percentile in one run, by three methods.
 
 estimate          the percentile to quote: LoadGen's value if its log has one
 order_statistic   the samples between which the true percentile lies; needs no assumption about the distribution, but
@@ -8,7 +8,7 @@ between
                   blocks of neighbouring samples; valid for correlated samples; missing with too few of them
 early_stopping    LoadGen's bound, which the true percentile does not exceed with 99 % confidence
 
-All ranks come from the journal, which has every sample. The times are converted to LoadGen's clock
+All ranks come from the journal, which contains every sample. The times are converted to LoadGen's clock
 (`_LoadGensClock`), so that each interval contains the quoted percentile.
 """
 
@@ -32,11 +32,11 @@ from harness.types import Array
 def latency_intervals(
     done: Completions, samples_per_query: int, logged: Mapping[str, Any] | None = None
 ) -> Intervals | None:
-    """Returns the intervals of query latencies in ns; None without a whole query.
+    """Returns the intervals of query latencies in ns; None without a complete query.
 
-    logged: the percentiles, `min` and `max` from LoadGen's log; with None, the journal's values are quoted.
-    An end of an order statistic is None if the run has no sample at its rank. Both ends of a block interval are None if
-    the run has too few independent parts; `block_interval_reason` then has the reason.
+    logged: the percentiles, `min` and `max` from LoadGen's log; with None, the journal's values are quoted. One end of
+    an order-statistic interval is None if the run has no sample at its rank. Both ends of a block interval are None if
+    the run has too few independent parts; `block_interval_reason` then states the reason.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -64,12 +64,12 @@ def latency_intervals(
 
 
 class _LoadGensClock:
-    """Moves the journal's latencies to LoadGen's clock.
+    """Converts the journal's latencies to LoadGen's clock.
 
     LoadGen reads its clock before it calls the harness and again after the harness has answered, so its latencies are a
-    few us longer than the latencies in the journal. The difference is known at the ranks in LoadGen's log: the
-    percentiles, the shortest and the longest latency. Between these ranks, the difference is interpolated by rank. The
-    result is limited to LoadGen's latencies at the nearest known ranks, because it must lie between them.
+    few us longer than the journal's. The difference is known at the ranks in LoadGen's log: the percentiles, the
+    shortest and the longest latency. Between these ranks, the difference is interpolated by rank. The result is limited
+    to LoadGen's latencies at the nearest known ranks, because it must lie between them.
     """
 
     def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class _LoadGensClock:
         self._later_ns = [known[rank] - int(ordered_ns[rank]) for rank in self._ranks]
 
     def at(self, rank: int) -> int:
-        """Returns the latency at a rank, from 0."""
+        """Returns the latency at a rank, counted from 0."""
         ns = int(self._ordered_ns[rank])
         if not self._ranks:
             return ns
@@ -100,11 +100,11 @@ class _LoadGensClock:
         return max(ns, self._known_ns[below]) if below >= 0 else ns
 
     def low(self, ns: int | None) -> int | None:
-        """Returns a latency of the journal as the lower end of an interval."""
+        """Converts a latency in the journal to the lower end of an interval."""
         return None if ns is None else self.at(int(np.searchsorted(self._ordered_ns, ns)))
 
     def high(self, ns: int | None) -> int | None:
-        """Returns a latency of the journal as the upper end of an interval."""
+        """Converts a latency in the journal to the upper end of an interval."""
         if ns is None:
             return None
         return self.at(int(np.searchsorted(self._ordered_ns, ns, side="right")) - 1)

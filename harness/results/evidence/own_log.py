@@ -1,6 +1,6 @@
 """Derives a detail log in LoadGen's form from the journal of a run with the harness scheduler.
 
-The keys are the same as LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
+The keys match LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -43,8 +43,8 @@ def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
     """Returns the rates: n - 1 queries divided by the time until the last query was due, or until it was answered
     (results.cc, LogDetail).
 
-    The offered rate comes from the schedule. A fixed number of queries in flight has no schedule, so the completed rate
-    is used instead.
+    The offered rate comes from the schedule. With a fixed number of queries in flight there is no schedule, so the
+    completed rate is used instead.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
     start_ns = int(scheduled_ns.min())
@@ -74,14 +74,15 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 
 
 def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, Any]:
-    """Judges the constraints of Server. Does not require a minimum duration, as LoadGen does not in quick runs.
+    """Judges the run by the constraints of Server. Requires no minimum duration, just as LoadGen requires none in quick
+    runs.
 
     A query that is left out counts as issued, but neither as on time nor as late.
     """
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
     issued, judged = done.issued, done.issued - done.left_out
-    late = 0  # no latency bound; bounds on token times are judged elsewhere
+    late = 0  # without a latency bound, no query is late; other code judges token times
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {
@@ -89,7 +90,7 @@ def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, A
             bound_ns is None or percentile_ns(ordered_ns, plan.percentile) <= bound_ns
         ),
         "result_min_duration_met": True,
-        # A ramp ends by itself: its `query_count` is only the number that the journal can hold.
+        # A ramp has a fixed end, so its `query_count` is only the number of queries that the journal can hold.
         "result_min_queries_met": plan.ramp is not None or issued >= plan.query_count,
         "early_stopping_met": late_allowed(judged, plan.percentile) >= late,
     }

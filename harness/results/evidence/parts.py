@@ -1,9 +1,9 @@
-"""Estimates how much the sum of a run's values varies although neighbouring values may be correlated. Pure.
+"""Estimates how much the sum of a run's values varies even if neighbouring values are correlated. Pure.
 
-Slow changes, e.g. in a queue that fills and empties, affect the sum the most. They appear as power at the lowest
-frequencies of the values over time. The power spectrum is fitted with a constant plus a peak at frequency 0, for
-several widths and heights of the peak. The fits are weighted by their likelihood. The power at frequency 0 is the
-variance of the sum, and the spread between the fits shows its uncertainty.
+Slow changes, such as a queue that fills and empties, affect the sum the most. They appear as power at the lowest
+frequencies in the spectrum of the values over time. A constant plus a peak at frequency 0 is fitted to the power
+spectrum, for several widths and heights of the peak. The fits are weighted by their likelihood. The power at frequency
+0 is the variance of the sum, and the spread between the fits shows how uncertain this variance is.
 """
 
 import math
@@ -15,13 +15,14 @@ import numpy as np
 from harness.types import Array
 
 BLOCKS = 1024
-"""Number of blocks of neighbouring values, whose sums are the input. With fewer values, each value is a block."""
+"""Number of blocks of neighbouring values whose sums are the input. If there are fewer values, each value is a block.
+"""
 
 LEAST_BLOCKS = 32
 """With fewer blocks, no spectrum is fitted and the spread is unknown."""
 
 _FREQUENCIES = 256
-"""Number of low frequencies that are fitted, in multiples of half a period per run."""
+"""Number of low frequencies to fit, in multiples of half a period per run."""
 
 _WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Half widths of a peak, in frequencies. A narrower peak spans too few frequencies to be recognised."""
@@ -33,11 +34,11 @@ _FLAT = 0.9
 """Prior probability that values in different blocks are independent."""
 
 _FEWEST_GROUPS, _MOST_GROUPS = 16, 512
-"""Limits for the number of groups of blocks. The sums of these groups reveal rare events."""
+"""Limits on the number of groups of blocks. The sums of these groups reveal rare events."""
 
 
 class Spread(NamedTuple):
-    """Variation of the sum of a run's values."""
+    """How much the sum of a run's values varies."""
 
     variance: float
     """Variance of the sum."""
@@ -50,10 +51,10 @@ class Spread(NamedTuple):
 
 
 def spread_of(sums: Array) -> Spread | None:
-    """Estimates the spread; None below LEAST_BLOCKS. sums: (m,) block sums of the deviations from the mean, in time
-    order.
+    """Estimates the spread; None with fewer than LEAST_BLOCKS sums. sums: (m,) block sums of the deviations from the
+    mean, in time order.
 
-    First removes a linear trend over time, which every run on a machine with this drift shares.
+    First removes a linear trend over time, because every run on a machine with the same drift has it.
     """
     if len(sums) < LEAST_BLOCKS:
         return None
@@ -82,7 +83,7 @@ def _without_trend(sums: Array) -> Array:
 
 
 def _power(sums: Array) -> Array:
-    """Returns (k,) squared cosine coefficients of frequencies 1 to k. For a flat spectrum, the expected value of each
+    """Returns (k,) squared cosine coefficients for frequencies 1 to k. For a flat spectrum, the expected value of each
     coefficient is the variance of the sum.
     """
     blocks = len(sums)
@@ -94,7 +95,7 @@ def _power(sums: Array) -> Array:
 
 
 class _Shapes(NamedTuple):
-    """Shapes of spectra, without a common factor."""
+    """Shapes of spectra, each without a common factor."""
 
     inverse: Array
     """(shapes, frequencies) 1 / power."""
@@ -125,7 +126,7 @@ def _shapes(frequencies: int) -> _Shapes:
 
 def _events(sums: Array, width: float) -> float:
     """Estimates the number of events from the excess kurtosis of sums over stretches, with two stretches per frequency
-    below `width`. The kurtosis of n events in m stretches is m / n.
+    below `width`. The kurtosis for n events in m stretches is m / n.
     """
     groups = min(max(2 ** round(math.log2(2 * width)), _FEWEST_GROUPS), _MOST_GROUPS)
     groups = min(groups, len(sums))

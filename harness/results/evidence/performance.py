@@ -1,4 +1,4 @@
-"""Computes the sections of result.json from the rows and the log of a performance run. Pure.
+"""Computes sections of result.json from a performance run's rows and log. Pure.
 
 A result is saved several times during a run, so numbers that require sorting or simulating a million rows are computed
 only once.
@@ -28,13 +28,15 @@ _KEPT_UP = 0.9
 
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
-"""Source names for numbers that LoadGen's log lacks."""
+"""Value of `source` for numbers that come from the journal because LoadGen's log is unusable."""
 
 
 def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
-    """Returns whether the system completed the offered rate. Without a schedule, the answers set the rate.
+    """Returns whether the system completed the offered rate. Without a schedule it always does, because the answers set
+    the rate.
 
-    rates: `throughput_per_s` of result.json. in_sessions: whether sessions, not queries, begin at the rate.
+    rates: `throughput_per_s` of result.json. in_sessions: whether the rate counts the starts of sessions, not of
+    queries.
     """
     known = rates or {}
     offered, completed = known.get("scheduled") or known.get("asked"), known.get("completed")
@@ -44,7 +46,7 @@ def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
 
 
 class Performance:
-    """Numbers of one performance run. A number is None if the run ended too early to have it.
+    """The numbers of one performance run. A number is None if the run ended too early to produce it.
 
     done: rows of the journal; None without rows. wait_ns: as in reference.report.
     """
@@ -68,7 +70,7 @@ class Performance:
         return steady_state(self.done, self.run.plan) if self.done is not None else None
 
     def steady(self, host: HostLog | None) -> schema.Steady | None:
-        """Returns the referee's verdict. host: log of the machine, used for the lines around a change."""
+        """Returns the referee's verdict. host: the machine's log, used for the lines around a change."""
         state = self._steady_state
         if state is None or self.done is None:
             return None
@@ -116,7 +118,8 @@ class Performance:
         return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
-        """Returns LoadGen's latencies, or the journal's if LoadGen did not end. `source` shows which ones they are."""
+        """Returns LoadGen's latencies, or the journal's latencies if LoadGen did not end. `source` names the origin.
+        """
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -132,8 +135,8 @@ class Performance:
         return cast("schema.Latency", {**self.journal_latency_ns, "source": self._journal_source})
 
     def throughput_per_s(self) -> schema.Throughput:
-        """Returns the rates. `scheduled` is the rate of the schedule that was drawn from the seed; `asked` is the value
-        of --target-qps. Only Server has these two.
+        """Returns the rates of the run. `scheduled` is the rate of the schedule that was drawn from the seed; `asked`
+        is the value of --target-qps. Only Server runs have `scheduled` and `asked`.
         """
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
@@ -166,7 +169,9 @@ class Performance:
 
     @cached_property
     def infer_s(self) -> float:
-        """Total time of batches in the backend, over all instances. On a server, it includes the network."""
+        """Total time that batches spent in the backend, over all instances. If a server answers, this time includes the
+        network.
+        """
         if self.done is None:
             return 0.0
         columns = self.done.columns
@@ -193,7 +198,7 @@ class Performance:
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")
             ),
-            # If the harness sets no bound on the latency, LoadGen counts late queries by its default bound.
+            # If the harness sets no latency bound, LoadGen counts late queries against its default bound.
             "late": log.get("result_overlatency_query_count") if plan.latency_bound_ns else None,
             "samples_issued": done.issued if done else 0,
             "samples_answered": len(done) if done else 0,
@@ -217,8 +222,8 @@ class Performance:
         return arrivals
 
     def process(self) -> MeasuredProcess | None:
-        """Returns CPU time and context switches between the first loading of samples and LoadGen's unloading of them,
-        and the largest growth in memory since LoadGen's start.
+        """Returns CPU time and context switches from the first loading of samples until LoadGen unloads them, and the
+        largest growth in memory since LoadGen's start.
         """
         if self.run.ended is None or self.done is None:
             return None
@@ -227,7 +232,7 @@ class Performance:
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
         known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
-        known &= not self.done.generates  # several samples share one inference time
+        known &= not self.done.generates  # because several samples share one inference time
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,

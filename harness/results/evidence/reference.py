@@ -1,7 +1,7 @@
 """Compares a run with the reference dispatcher, whose only cost is the model. Pure.
 
 The reference answers the same queries with the service times of bare loops, which call only the model
-(harness/run/measured/service_times.py). The difference is the cost of the load generator. Both sides include
+(harness/run/measured/service_times.py). The difference is the cost of the load generator. Both sides include the
 queueing that no dispatcher can avoid.
 """
 
@@ -21,7 +21,7 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""At most this many queries, from the start of the run, are simulated. The simulation takes 0.1 to 0.2 s."""
+"""The simulation covers at most this many queries from the start of the run. It takes 0.1 to 0.2 s."""
 
 DRIFT = 0.10
 """If the bare loops before and after the run differ by more than this share, the machine has changed, and the run is
@@ -29,8 +29,8 @@ also compared with the slower loops.
 """
 
 IDLE = 2
-"""Factor for idle cores. The plan leaves cores idle if the cores have room for this many times the plan's instances. A
-single core for LoadGen's thread does not count as idle.
+"""Factor that decides whether cores are idle. The plan leaves cores idle if they could hold this many times the plan's
+instances. One spare core for LoadGen's thread does not count as idle.
 """
 
 
@@ -41,7 +41,7 @@ def report(
     spec: InstanceGroup,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
-    """Compares the run with the reference. bare: bare loops of the measured process, as `before` and `after`, or the
+    """Compares the run with the reference. bare: bare loops in the measured process, as `before` and `after`, or the
     `reason` why they are missing.
 
     wait_ns: longest time that a sample may wait for others in Server.
@@ -49,7 +49,7 @@ def report(
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
-    both = set(before.sizes) & set(after.sizes)  # a slow model leaves no time to measure some sizes
+    both = set(before.sizes) & set(after.sizes)  # a slow model leaves too little time to measure some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
@@ -66,7 +66,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": None,  # the caller sets this from a run of the null backend
+        "null_backend_per_s": None,  # the caller fills this in from a null-backend run
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
     """Returns the compared numbers and their ratios. at_run_speed: the reference with the model's speed in the run."""
-    as_slow = max(at_run_speed, 1e-9)  # not 0, which a forged journal may give
+    as_slow = max(at_run_speed, 1e-9)  # not 0, because a forged journal may contain 0
     return {
         "what": what,
         "unit": unit,
@@ -142,10 +142,10 @@ def _compared(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """Returns the mean extra time of each stage in the run, in ns, over the slowest queries of each side.
+    """Returns the mean extra time of each stage in the run, in ns, over the slowest queries on each side.
 
-    The stages of a query sum to its latency, so the returned values sum to the difference between the means of the
-    tails.
+    The stages of a query add up to its latency, so the returned values add up to the difference between the means of
+    the tails.
     """
     count = max(1, round(len(ours_ns) * (1 - percentile)))
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
@@ -168,7 +168,9 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
-    """Returns the time of bare batches in the sizes of the run: the largest size first, then one batch for the rest."""
+    """Returns how long bare batches would take for the same samples: batches of the largest size first, then one batch
+    for the rest.
+    """
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)
     largest_ns = float(service.of(spec.max_batch).mean())
@@ -179,14 +181,16 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """Compares with the bare loop over the batches of one query. Uses medians, which a single stall does not affect."""
+    """Compares the run with the bare loop over the batches of one query. Uses medians, because a single stall does not
+    affect them.
+    """
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    last = slice(samples - 1, whole, samples)  # a query's latency is its last sample's
+    last = slice(samples - 1, whole, samples)  # because a query's latency is its last sample's latency
     lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])

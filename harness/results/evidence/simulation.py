@@ -15,11 +15,11 @@ from harness.types import Array
 
 class BatchesInRun(NamedTuple):
     begins_ns: Array
-    """(batches,) start of each call of the model, ascending."""
+    """(batches,) start of each call to the model, ascending."""
     slower: Array
-    """(batches,) float64: duration of the call, divided by the bare loops' mean for batches of the same size."""
+    """(batches,) float64: duration of each call, divided by the bare loops' mean for batches of the same size."""
     ratio: float
-    """Duration of all calls, divided by the sum of the bare loops' means for batches of the same sizes."""
+    """Total duration of all calls, divided by the sum of the bare loops' means for batches of the same sizes."""
 
     @classmethod
     def of(
@@ -27,8 +27,8 @@ class BatchesInRun(NamedTuple):
     ) -> Self:
         """Reads the batches from the journal.
 
-        instances: number of instances without the wide one, which has the next worker number. wide: service times of
-        the wide instance; None without a wide instance.
+        instances: number of instances without the wide one, which has the next worker number. wide: the wide instance's
+        service times; None without a wide instance.
         """
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
@@ -53,11 +53,11 @@ def at_run_speed(
     wait_ns: int,
     wide: ServiceTimes | None = None,
 ) -> Array:
-    """Returns (queries,) latencies in ns of the reference dispatcher at the speed that the model had during the run.
+    """Returns (queries,) latencies in ns of the reference dispatcher if the model is as fast as it was during the run.
 
-    Bare loops before and after a run do not show that a machine was slower for a second in between. Near capacity,
-    that second determines the tail of any dispatcher. A simulated batch therefore takes the bare loops' time for its
-    size, multiplied by the slowdown of the next batch in the run.
+    Bare loops before and after a run cannot show that the machine was slower for one second during the run. Near
+    capacity, that one second determines the tail of any dispatcher. A simulated batch therefore takes the bare loops'
+    time for its size, multiplied by the slowdown of the next batch in the run.
     """
     begins_ns: list[int] = run.begins_ns.tolist()
     slower: list[float] = run.slower.tolist()

@@ -8,20 +8,20 @@ If a server answers instead of a local model:
     scheduled -issue_delay-> entry -queue-> taken -send-> sent -remote-> arrived -notice-> read
               -decode-> decoded -complete-> completed
 
-If a cache of models is used:
+If the run uses a cache of models:
 
     ... -gather-> gathered -acquire-> acquired -infer-> inferred -postprocess-> ...
 
-If nodes answer, the time of `remote` is:
+If nodes answer, `remote` consists of:
 
     sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
          -postprocess-> postprocessed -reply-> arrived
 
-Only differences between times on the same clock are used, so offsets between clocks have no effect. `network` is the
-time between sending and arrival that the node's stages do not cover, in both directions together.
+Only differences between times on the same clock are used, so clock offsets do not matter. `network` is the part of the
+time between sending and arrival, in both directions together, that the node's stages do not cover.
 
-`arrived` is the kernel's timestamp. Without this timestamp, and over gRPC, the stage `notice` is missing and its time
-is part of `remote`. The stages of a sample sum to its end-to-end latency.
+`arrived` is the kernel's timestamp. Without this timestamp, and over gRPC, the stage `notice` is missing, and `remote`
+includes its time. The stages of a sample add up to its end-to-end latency.
 """
 
 from collections.abc import Container, Mapping
@@ -61,13 +61,13 @@ REMOTE_STAGES = ("issue_delay", "queue", "send", "remote", "notice", "decode", "
 CACHED_STAGES = (*LOCAL_STAGES[:3], "acquire", *LOCAL_STAGES[3:])
 NODE_STAGES = ("network", "node_queue", "gather", "infer", "postprocess", "reply")
 NODE_STAMPS = ("received_ns", "node_taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
-"""Columns of runs on nodes, converted to the driver's clock. The stage `reply` ends when the reply arrives."""
+"""Columns in runs on nodes, converted to the driver's clock. The stage `reply` ends when the reply arrives."""
 
 STAGES = tuple(dict.fromkeys([*CACHED_STAGES[:-1], *REMOTE_STAGES, *NODE_STAGES]))
 """Every stage that a run can have."""
 
 Edges = Mapping[str, tuple[str, str]]
-"""Maps a stage to the columns of its start and end."""
+"""Maps a stage to the columns that contain its start and end."""
 
 _LOCAL: Edges = dict(zip(LOCAL_STAGES, pairwise(LOCAL_STAMPS), strict=True))
 _REMOTE: Edges = dict(zip(REMOTE_STAGES, pairwise(REMOTE_STAMPS), strict=True))
@@ -79,7 +79,7 @@ _UNSTAMPED: Edges = {
 
 
 def edges_of(columns: Container[str]) -> Edges:
-    """Returns the stages of a run in order, derived from the names of its columns."""
+    """Returns the run's stages in order, derived from its column names."""
     if "sent_ns" not in columns:
         return _CACHED if "acquired_ns" in columns else _LOCAL
     edges = _REMOTE if "arrived_ns" in columns else _UNSTAMPED
@@ -95,11 +95,12 @@ def _with_nodes(edges: Edges) -> Edges:
 
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
-"""The percentiles that LoadGen reports."""
+"""Percentiles that LoadGen reports."""
 
 
 def reported_percentile(percentile: float, known: Mapping[str, float] = PERCENTILES) -> str:
-    """Returns the name of `percentile` in `known`, or of the next higher percentile there, or of the highest one.
+    """Returns the name of the first percentile in `known` that is at least `percentile`, or of the highest one if none
+    is.
 
     percentile: in (0, 1). known: percentiles in ascending order.
     """
@@ -108,27 +109,27 @@ def reported_percentile(percentile: float, known: Mapping[str, float] = PERCENTI
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """Completed samples of a run."""
+    """Completed samples in a run."""
 
     columns: Mapping[str, Array]
     """Maps a name to (n,) values, one per completed sample, in the order of issue."""
     issued: int
-    """Samples that LoadGen issued."""
+    """Number of samples that LoadGen issued."""
     answered_once: bool
     """Whether each issued sample has exactly one row."""
     cancelled: Mapping[str, Array] | None = None
-    """Columns of requests that the client cancelled, which are not in `columns`. None without --cancel."""
+    """Columns for requests that the client cancelled, which `columns` leaves out. None without --cancel."""
     before: Mapping[str, Array] | None = None
-    """Columns of queries before the last hold of a ramp, which are not in `columns`. None without a ramp."""
+    """Columns for queries before the last hold of a ramp, which `columns` leaves out. None without a ramp."""
 
     @property
     def left_out(self) -> int:
-        """Number of completed samples that are not in `columns`."""
+        """Number of completed samples that `columns` leaves out."""
         return len(self.all_completed_ns) - len(self)
 
     @property
     def all_completed_ns(self) -> Array:
-        """Completion times of all samples, including samples that are not in `columns`."""
+        """Completion times of all samples, including samples that `columns` leaves out."""
         parts = (self.columns, self.cancelled, self.before)
         return np.concatenate([part["completed_ns"] for part in parts if part is not None])
 
@@ -141,7 +142,7 @@ class Completions:
 
     @property
     def batch_size(self) -> Array:
-        """(n,) samples in the batch of each sample. A forged journal may have 0, which counts as 1."""
+        """(n,) size of each sample's batch. A forged journal may contain 0, which counts as 1."""
         return np.maximum(self.columns["batch_size"], 1)
 
     @property
@@ -149,7 +150,7 @@ class Completions:
         return edges_of(self.columns)
 
     def spent_ns(self, stage: str) -> Array:
-        """(n,) time of each sample in a stage of `edges`."""
+        """(n,) time that each sample spent in a stage of `edges`."""
         begin, end = self.edges[stage]
         spent: Array = self.columns[end] - self.columns[begin]
         return spent
@@ -161,8 +162,8 @@ class Completions:
 
     @property
     def answer_edge(self) -> tuple[str, str]:
-        """Columns of the start and end of answering, by the model or by a server.
-        A server's time includes the network.
+        """Columns with the start and end of the answering, by the model or by a server. If a server answered, the time
+        between them includes the network.
         """
         if not self.is_remote:
             return self.edges["infer"]
@@ -179,7 +180,7 @@ class Completions:
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns the (queries,) latencies of the last sample in each whole query."""
+    """Returns the (queries,) latency of the last sample in each complete query."""
     latency = done.latency_ns
     if samples_per_query == 1:
         return latency
@@ -190,8 +191,7 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns the (queries,) times at which queries ended, i.e. their last samples were answered.
-    Only whole queries count.
+    """Returns the (queries,) times at which each query's last sample was answered. Only complete queries count.
     """
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
@@ -200,7 +200,7 @@ def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def summarise(done: Completions) -> Mapping[str, Stage]:
-    """Returns a mapping from each stage to its p50 and p99 in ns, and to its share of the time of all samples."""
+    """Returns a mapping from each stage to its p50 and p99 in ns, and to its share of the total time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
     for stage in done.edges:
@@ -226,7 +226,7 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
 
 
 def covered_ns(begin_ns: Array, end_ns: Array, worker: Array) -> int:
-    """Returns the total time in ns in which workers processed at least one sample. All arguments: (n,)."""
+    """Returns the total time in ns during which workers processed at least one sample. All arguments: (n,)."""
     covered_ns = 0
     for each in np.unique(worker):
         order = np.argsort(begin_ns[worker == each])

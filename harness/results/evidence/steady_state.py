@@ -1,4 +1,4 @@
-"""Passes the samples of a run to two judges of the steady state: the referee, and the rule of MLPerf Endpoints."""
+"""Passes a run's samples to two judges of the steady state: the referee, and the MLPerf Endpoints rule."""
 
 import math
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 LOAD_CHANGE = 0.10
-"""If the rate of replayed arrivals changes by more than this share from the first third to the last, the run gets no
-verdict on its steady state, because the latency changes with the rate.
+"""If the rate of replayed arrivals changes by more than this share from the first third of the run to the last, the run
+gets no verdict on its steady state, because latency changes with the rate.
 """
 
 _MOST_PASSES = 200
@@ -24,15 +24,15 @@ _MOST_PASSES = 200
 
 
 class SteadyState(NamedTuple):
-    """Verdicts of both judges on a run."""
+    """Both judges' verdicts on a run."""
 
     run: Refereed
     official: Official | None
-    """Verdict of the official rule; None for a run without token times."""
+    """Verdict by the official rule; None for a run without token times."""
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
-    """Returns the verdicts; None with too few samples, or if the rate of replayed arrivals changed."""
+    """Returns the verdicts; None if there are too few samples, or if the rate of replayed arrivals changed."""
     if plan.schedule is not None and _load_changed(done):
         return None
     found = referee(stream_of(done, plan))
@@ -40,7 +40,7 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
 
 
 def stream_of(done: Completions, plan: LoadPlan) -> Stream:
-    """Returns the run's batches if all samples are issued at once; otherwise its queries of one or more samples."""
+    """Returns the run's batches if it issues all samples at once; otherwise its queries of one or more samples."""
     columns, scenario = done.columns, scenario_named(plan.scenario)
     if scenario.all_at_once:
         return _batches(done)
@@ -65,8 +65,8 @@ def stream_of(done: Completions, plan: LoadPlan) -> Stream:
 
 
 def _batches(done: Completions) -> Stream:
-    """Returns one row per batch, in the order of the answers. The time of a row is the time per sample, because the
-    latency grows with the queue.
+    """Returns one row per batch, in the order of the answers. A row's time is the time per sample, because the latency
+    grows with the queue.
     """
     columns = done.columns
     _, first = np.unique(columns["batch"], return_index=True)
@@ -84,8 +84,7 @@ def _batches(done: Completions) -> Stream:
 
 
 def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
-    """Returns the (n,) TTFT and the (n,) TPOT in ns, with NaN where a sample lacks them;
-    None if every sample lacks them.
+    """Returns the (n,) TTFT and the (n,) TPOT in ns, or NaN for samples without them; None if every sample lacks them.
     """
     columns = done.columns
     if "first_token_ns" not in columns:
@@ -98,7 +97,7 @@ def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
 
 
 def _official(done: Completions, plan: LoadPlan) -> Official | None:
-    """Returns the official verdict. A pass uses each sample in the run's pool once."""
+    """Returns the verdict by the official rule. In a pass, each sample in the run's pool is used once."""
     ttft_ns, tpot_ns = _token_times(done)
     if ttft_ns is None or tpot_ns is None or len(done) > _MOST_PASSES * plan.performance_count:
         return None
@@ -115,7 +114,7 @@ def _official(done: Completions, plan: LoadPlan) -> Official | None:
 
 
 def _load_changed(done: Completions) -> bool:
-    """Returns whether the rate of a replayed schedule changed."""
+    """Returns whether the arrival rate of a replayed schedule changed."""
     due_ns = done.columns["scheduled_ns"]
     third = len(due_ns) // 3
     if not third:

@@ -33,21 +33,23 @@ _STREAMS = {"SingleStream": "90", "MultiStream": "99"}
 _ESTIMATES = {percent: EARLY_STOPPING[scenario] for scenario, percent in _STREAMS.items()}
 
 ERRORS = "errors encountered"
-"""Words after the number in the last line."""
+"""Words after the number in the summary's last line."""
 
 
 class Difference(NamedTuple):
-    """A line of the summary that disagrees with the detail log."""
+    """A line in the summary that disagrees with the detail log."""
 
     line: str
-    """Words before the colon of the line."""
+    """Words before the line's colon."""
     summary: str | None
     """Value in the summary; None if the summary lacks the line."""
     detail: object
 
 
 def read_summary(text: str) -> Mapping[str, str]:
-    """Maps the words before a colon to the words after it. The first line with the same words counts."""
+    """Maps the words before a colon to the words after it. If several lines start with the same words, the first
+    counts.
+    """
     lines: dict[str, str] = {}
     for line in text.splitlines():
         if match := _LINE.match(line):
@@ -58,8 +60,7 @@ def read_summary(text: str) -> Mapping[str, str]:
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
-    """Yields lines that differ from the detail log,
-    and lines that the result of a performance run should have but lacks.
+    """Yields each line that differs from the detail log, and each line that a performance run should have but lacks.
     """
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
     errors = summary.get(ERRORS)
@@ -73,7 +74,7 @@ def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Differen
 
 
 def _keys(log: DetailLog) -> Mapping[str, str]:
-    """Returns a mapping from a line of the summary to the key with the same value in the detail log."""
+    """Returns a mapping from a summary line to the detail log's key with the same value."""
     by_query = log.get("effective_scenario") == "MultiStream"
     latency = "per_query_latency" if by_query else "latency"
     keys = dict(_RESULTS)
@@ -101,7 +102,7 @@ def _equal(text: str, logged: object) -> bool:
         return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
-            unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
+            unit = 10.0 ** -len(text.partition(".")[2])  # because Server's rates have two decimals
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
         except (ValueError, OverflowError):  # not a number, or an integer too large for a float
             return False

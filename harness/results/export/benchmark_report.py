@@ -1,8 +1,8 @@
-"""Exports a run with a language model as a Benchmark Report v0.2.1 of llm-d, in YAML.
+"""Exports a language-model run as llm-d's Benchmark Report v0.2.1, in YAML.
 
 Source: llm-d-benchmark, llmdbenchmark/analysis/benchmark_report (schema_v0_2_1.py and its JSON Schema). Times are in
-seconds. The report omits percentiles that the format defines differently. TTFT and latency start when a query was due.
-`inter_token_latency` is left out, because the run only keeps percentiles of this number.
+seconds. The report omits percentiles that the format defines differently. TTFT and latency are counted from the time
+when a query was due. `inter_token_latency` is left out, because the run keeps only percentiles of it.
 """
 
 import uuid
@@ -32,7 +32,7 @@ _RANDOM = ("synthetic-prompts", "synthetic-chats", "trace")
 
 
 def write(run: RunFiles, out: TextIO) -> None:
-    """Writes the report. Raises a ConfigError if the run has no tokens or no performance run."""
+    """Writes the report. Raises a ConfigError if the run measured no tokens or has no performance run."""
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens:
@@ -50,7 +50,7 @@ def _report(
     return {
         "version": VERSION,
         "run": _run(run),
-        # The format only accepts a load with its prompt length.
+        # The format accepts a load only together with its prompt length.
         **({"scenario": {"load": _load(run, tokens)}} if tokens["input"] is not None else {}),
         "results": {
             "request_performance": {"aggregate": _aggregate(run.result, columns, tokens)},
@@ -160,7 +160,7 @@ def _mean(value: float | None, units: str) -> dict[str, Any] | None:
 
 
 def _statistics(values: Array, units: str, scale: float = 1 / NS_PER_S) -> dict[str, Any] | None:
-    """Returns the statistics of the values; None without values. Quantiles are actual values, as in LoadGen."""
+    """Returns the statistics of the values; None without values. Quantiles are measured values, as in LoadGen."""
     if not len(values):
         return None
     found = np.sort(values.astype(np.float64)) * scale

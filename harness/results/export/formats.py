@@ -1,4 +1,4 @@
-"""Lists the formats of `export`, and writes a run in one of them."""
+"""Lists the formats that `export` supports, and writes a run in one of them."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,11 +12,11 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     module: str
-    """Module in this folder. Its `write(run, out)` takes a text stream, or a path for a binary format."""
+    """Name of the module in this folder. Its `write(run, out)` takes a text stream, or a path for a binary format."""
     about: str
     is_text: bool = True
     server: str = ""
-    """Kind of server to which the module's `send(run, url)` sends the run; '' without a server."""
+    """Kind of server to which the module's `send(run, url)` sends the run; '' if it sends to none."""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -44,12 +44,13 @@ FORMATS: Mapping[str, Format] = {
 
 
 def export(folder: Path, name: str, out: Path | None, server: str | None = None) -> str:
-    """Writes a finished run to `out`, or to stdout for a text format without `out`. Returns the verdict.
+    """Writes a finished run to `out`, or, if `out` is None and the format is text, to stdout. Returns the run's
+    verdict.
 
-    server: address of the MLflow server or OpenTelemetry collector that gets the run. Raises a ConfigError if `out`
+    server: address of the MLflow server or OpenTelemetry collector to send the run to. Raises a ConfigError if `out`
     already exists (except an mlflow store), is missing or cannot be written, or if the server does not accept the run.
     """
-    from harness.results.run_files import read_files, reading_run  # numpy: `--help` does without it
+    from harness.results.run_files import read_files, reading_run  # needs numpy, which `--help` does without
 
     chosen = FORMATS[name]
     module = import_module(f"harness.results.export.{chosen.module}")

@@ -1,8 +1,8 @@
-"""Exports a run with a language model as OpenTelemetry metrics for generative AI, in OTLP/JSON.
+"""Exports a language-model run as OpenTelemetry metrics for generative AI, in OTLP/JSON.
 
 Source: open-telemetry/semantic-conventions-genai 004902b8, docs/gen-ai/gen-ai-metrics.md (names, units, attributes and
-boundaries). `gen_ai.client.operation.duration` and `.time_to_first_chunk` start when a query was due, like all times of
-the harness. Sums and counts are exact.
+boundaries). `gen_ai.client.operation.duration` and `.time_to_first_chunk` are counted from the time when a query was
+due, like all times in the harness. Sums and counts are exact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,21 +35,21 @@ _METRICS = {
     PER_CHUNK: ("s", "Time between chunks of a stream after the first one"),
     USAGE: ("{token}", "Input and output tokens used"),
 }
-"""Maps a name to a unit and a description."""
+"""Maps a metric's name to its unit and description."""
 
 _CUMULATIVE = 2  # AGGREGATION_TEMPORALITY_CUMULATIVE
 _FAILED = {"error.type": "_OTHER"}
 
 
 class Point(NamedTuple):
-    """A histogram of one metric with one set of attributes."""
+    """A histogram for one metric and one set of attributes."""
 
     metric: str
     attributes: Mapping[str, Any]
     bounds: Sequence[int]
     """Inclusive upper boundaries in ns or tokens; empty if only the sum is known."""
     counts: Sequence[int]
-    """Has one more element than the boundaries."""
+    """Count for each interval between boundaries: one element more than `bounds`."""
     sum: int
     """In ns or tokens."""
     least: int | None = None
@@ -57,7 +57,9 @@ class Point(NamedTuple):
 
 
 def point(metric: str, values: Array, bounds: Array, **more: Any) -> Point | None:
-    """Returns the histogram of values in ns or tokens; None without values."""
+    """Returns the attributes that all points share. backend, dataset: descriptions of the run's backend and dataset.
+    model: the run's model.
+    """
     if not len(values):
         return None
     counts = np.bincount(np.searchsorted(bounds, values), minlength=len(bounds) + 1)
@@ -147,7 +149,8 @@ def _encoded(one: Point, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(run: RunFiles) -> Message:
-    """Returns the metrics of a finished run. Raises a ConfigError if the run has no tokens or no performance run."""
+    """Returns a finished run's metrics. Raises a ConfigError if the run measured no tokens or has no performance run.
+    """
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens or run.performance is None:
@@ -180,7 +183,7 @@ def of_run(run: RunFiles) -> Message:
 
 
 def _of_columns(columns: Mapping[str, Array], models: Sequence[str]) -> Iterable[Point | None]:
-    """Yields the points of the samples. With several models, each model has its own points."""
+    """Yields the points computed from the samples. If the run used several models, each model gets separate points."""
     if not models or MODEL not in columns:
         yield from _of_samples(columns, {})
         return
@@ -206,8 +209,8 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points in result.json: the tokens of the prompts,
-    which have only a sum, and the gaps between tokens.
+    """Yields the points computed from result.json: prompt tokens, of which only the sum is known, and the gaps between
+    tokens.
     """
     if tokens["input"] is not None:
         kind = {"gen_ai.token.type": "input"}
@@ -218,7 +221,7 @@ def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
 
 
 def write(run: RunFiles, out: TextIO) -> None:
-    """Writes one message as a line in OTLP's file format."""
+    """Writes the metrics as one line in OTLP's file format."""
     out.write(encoded(of_run(run)).decode() + "\n")
 
 
@@ -232,6 +235,6 @@ def send(run: RunFiles, url: str) -> str:
 
 
 def metrics_url(url: str) -> str:
-    """Returns the address that accepts a collector's metrics. Adds the default path if `url` has no path."""
+    """Returns the URL at which a collector accepts metrics. Adds the default path if `url` has no path."""
     parts = urlsplit(url)
     return parts._replace(path=parts.path.rstrip("/") or METRICS).geturl()

@@ -1,4 +1,4 @@
-"""Exports numbers for the tool `customSmallerIsBetter` of benchmark-action/github-action-benchmark.
+"""Exports numbers for benchmark-action/github-action-benchmark and its tool `customSmallerIsBetter`.
 
 Source: its README, "Examples", which shows an array of objects with name, unit and value; range and extra are optional.
 """
@@ -21,9 +21,9 @@ def write(run: RunFiles, out: TextIO) -> None:
 
 
 def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
-    """Yields an entry for each number that improves as it falls. Offline's rate becomes the time per sample.
+    """Yields an entry for each number that is better when smaller. Offline's rate is converted to the time per sample.
 
-    An INVALID run uses different names for its numbers, so that they never continue the series of VALID runs.
+    An INVALID run's numbers get different names, so that they never continue the series of VALID runs.
     """
     result = run.result
     workload = f"{result['scenario']} {result['backend']} {result['model']}"
@@ -49,7 +49,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
 
 
 def _range(number: Number) -> dict[str, str]:
-    """Returns the distance to the farther end of the interval in the form that the action reads: `± NUMBER`."""
+    """Returns the distance to the farther end of the interval, in the form that the action reads: `± NUMBER`."""
     if number.low is None or number.high is None or math.isinf(number.high):
         return {}
     return {"range": f"± {max(number.value - number.low, number.high - number.value):.6g}"}

@@ -1,7 +1,7 @@
 """Exports the verdict as JUnit XML: one failed test case per reason, or one passed test case.
 
 Sources: the XML Schemas of Jenkins' xUnit plug-in (junit-10.xsd) and of Apache Ant (windyroad/JUnit-Schema). The file
-is valid under both.
+conforms to both.
 """
 
 from typing import TextIO
@@ -41,7 +41,7 @@ def _suites(run: RunFiles) -> ET.Element:
             "errors": "0",
             "skipped": "0",
             "time": f"{max(0, ended_ns - began_ns) / NS_PER_S:.3f}",
-            # Without the time zone, which the schemas forbid. It is always UTC.
+            # Leaves out the time zone, because the schemas forbid it. The time is always UTC.
             "timestamp": str(result["started"])[:19],
             "hostname": visible(str(machine.get("host") or "unknown")),
         },

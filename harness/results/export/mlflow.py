@@ -1,4 +1,4 @@
-"""Exports a run through MLflow's client, to a folder of its file store or to a tracking server."""
+"""Exports a run with MLflow's client, to a local file store or to a tracking server."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ EXPERIMENT = "mlperf-harness"
 """Name of the experiment that contains the runs."""
 
 DIGEST_TAG = "harness.digest"
-"""Tag with the digest of result.json. The export refuses to add a run with the same digest twice."""
+"""Tag that holds the digest of result.json. The export refuses to add a second run with the same digest."""
 
 USER, PASSWORD, TOKEN = (f"MLFLOW_TRACKING_{name}" for name in ("USERNAME", "PASSWORD", "TOKEN"))
 
@@ -39,18 +39,19 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Environment variables for MLflow's client.
-It then contacts only the named server, never retries, and prints nothing.
+"""Environment variables for MLflow's client. With them, the client contacts only the named server, never retries, and
+prints nothing.
 """
 
 _LONGEST_VALUE = 6_000
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
-"""Matches characters that MLflow does not allow in names. MLflow allows `/`, but would create folders from it."""
+"""Matches characters that MLflow does not allow in names, and `/`. MLflow allows `/`, but would create folders from it.
+"""
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """Writes a run to the folder of a store, and creates a missing folder.
-    Raises a ConfigError if the store has the run.
+    """Writes a run to a store's folder, and creates the folder if it is missing. Raises a ConfigError if the store
+    already contains the run.
     """
     _export(run, out.absolute().as_uri(), f"--out {out}")
 
@@ -64,11 +65,11 @@ def send(run: RunFiles, url: str) -> str:
 
 
 def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
-    """Returns the ids of the experiment and of the run. Deletes a run that the store accepted only partly.
+    """Returns the ids of the experiment and the run. Deletes the run if the store accepted only a part of it.
 
-    store: address of the store. target: option that contains the address.
+    store: the store's address. target: the option that set this address.
     """
-    # Computed before anything is sent, because any of them may fail.
+    # Computes everything before anything is sent, because each step may fail.
     tags, metrics, params = _tags(run), _metrics(run), _params(run)
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:
@@ -101,11 +102,11 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
 @contextmanager
 def _client(store: str, target: str) -> Iterator[Any]:
-    """Yields MLflow's client for a store, and converts its errors to ConfigErrors.
-    Raises PluginUnavailable without MLflow.
+    """Yields MLflow's client for a store, and converts its errors to ConfigErrors. Raises PluginUnavailable if MLflow
+    is not installed.
     """
     before = dict(os.environ)
-    os.environ.update(_SETTINGS)  # before the import, which starts MLflow's telemetry
+    os.environ.update(_SETTINGS)  # must precede the import, which starts MLflow's telemetry
     try:
         try:
             from mlflow import MlflowClient
@@ -125,7 +126,9 @@ def _client(store: str, target: str) -> Iterator[Any]:
 
 
 def _fault(error: Exception, store: str) -> str:
-    """Returns the end of a message. Hides the error's text if it quotes a header, which contains a secret."""
+    """Returns the end of an error message. Hides the error's text if it quotes a header, because the header contains a
+    secret.
+    """
     from mlflow.exceptions import MlflowException, RestException
     from requests.exceptions import InvalidHeader
 
@@ -146,7 +149,7 @@ def _fault(error: Exception, store: str) -> str:
 
 
 def _keep(file: Path, place: str, store: str) -> None:
-    """Adds an artifact, unless the store keeps artifacts on another server that requires credentials."""
+    """Adds an artifact to the run, unless the store keeps artifacts on another server that requires credentials."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     parts = urlsplit(place)
@@ -159,7 +162,7 @@ def _is_folder(store: str) -> bool:
 
 
 def _metrics(run: RunFiles) -> Mapping[str, float]:
-    """Returns the metrics by name. Each name ends with the unit."""
+    """Returns the metrics by name. Each name ends with its unit."""
     units = str.maketrans({"/": "_per_", "%": "percent"})
     return {
         _NOT_IN_A_NAME.sub("_", f"{name}_{number.unit.translate(units)}"): float(number.value)

@@ -1,4 +1,4 @@
-"""Exports the final state of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
+"""Exports a run's final state as OpenMetrics text, for example for node_exporter's text-file collector.
 
 docs/metrics.md defines the names. Percentiles and rates come from result.json.
 """
@@ -20,7 +20,7 @@ from harness.results.run_files import RunFiles
 RUN_LABELS = ("run", "scenario", "backend", "model")
 
 Samples = Iterable[tuple[Iterable[str], float]]
-"""Pairs of the label values, without RUN_LABELS, and the sample's value."""
+"""Pairs of label values, without RUN_LABELS, and the sample's value."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:
@@ -77,13 +77,13 @@ def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _quantiles(times_ns: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Returns the percentiles of the times as pairs: value of the label `quantile`, time in seconds."""
+    """Returns the percentiles as pairs: value of the label `quantile`, and time in seconds."""
     known = [(share, times_ns.get(name)) for name, share in PERCENTILES.items()]
     return [(f"{share:g}", ns / NS_PER_S) for share, ns in known if ns is not None]
 
 
 def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
-    """Yields the bounds of the SLOs on the latency and on token times."""
+    """Yields the SLOs' bounds on the latency and on token times."""
     bounds = [(slo.of, f"{slo.percentile:g}", slo.bound_ns / NS_PER_S) for slo in slos]
     yield family(
         run,
@@ -99,7 +99,7 @@ def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
 
 
 def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yields verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
+    """Yields the verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
     valid = float(result["verdict"] == "VALID")
     yield family(run, "run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
     tokens = result.get("tokens") or {}
@@ -132,7 +132,7 @@ def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[
 def family(
     run: Iterable[str], name: str, text: str, labels: Iterable[str], samples: Samples
 ) -> Metric:
-    """Makes one metric with its samples. run: values of RUN_LABELS. labels: names of the other labels."""
+    """Builds one metric with its samples. run: values of RUN_LABELS. labels: names of the other labels."""
     made = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
     for values, sample in samples:
         made.add_metric([*run, *values], sample)

@@ -9,13 +9,17 @@ from harness.results.export.samples import VERDICT, sample_columns
 from harness.results.run_files import RunFiles
 
 METADATA = b"mlperf-harness"
-"""Metadata key of the file. Its value is a JSON object with the run and the run's verdict, reasons and doubts."""
+"""Key in the file's metadata. Its value is a JSON object that describes the run and holds its verdict, reasons and
+doubts.
+"""
 
 _FACTS = ("started", "scenario", "backend", "model", "dataset", "verdict", "reasons", "doubts")
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """Writes columns with the integer types of completions.npz. Raises PluginUnavailable without pyarrow."""
+    """Writes the columns with the same integer types as completions.npz. Raises PluginUnavailable if pyarrow is not
+    installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Reads the rows of completions.npz for the formats with one row per sample."""
+"""Reads the rows of completions.npz for formats that have one row per sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,16 +13,16 @@ from harness.results.run_folder import FOLDERS
 from harness.types import Array
 
 VERDICT = "verdict"
-"""Name of the column that the formats add. Every row repeats the verdict of the run."""
+"""Name of the column that these formats add. Each row repeats the run's verdict."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 10_000
-"""Largest number of rows that are in memory as Python objects at the same time."""
+"""Largest number of rows that are held in memory as Python objects at once."""
 
 
 def sample_columns(run: RunFiles) -> Mapping[str, Array]:
-    """Returns the columns by name, each as (n,) integers. A row is a completed sample of the performance run, or of the
-    accuracy run without a performance run. Raises a ConfigError if no sample was completed.
+    """Returns the columns by name, each as (n,) integers. Each row is a completed sample of the performance run or, if
+    there was none, of the accuracy run. Raises a ConfigError if no sample was completed.
     """
     measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
     if measured is None or not measured.done:
@@ -41,16 +41,17 @@ def sample_columns(run: RunFiles) -> Mapping[str, Array]:
 
 
 def sample_rows(columns: Mapping[str, Array]) -> Iterator[Sequence[int]]:
-    """Yields the rows as Python integers. Converts one part of the rows at a time."""
+    """Yields the rows as Python integers. Converts the rows in blocks to save memory."""
     arrays = [np.asarray(column) for column in columns.values()]
     for start in range(0, len(arrays[0]), _AT_ONCE):
         yield from zip(*(a[start : start + _AT_ONCE].tolist() for a in arrays), strict=True)
 
 
 def span_ns(run: RunFiles) -> tuple[int, int]:
-    """Returns the start of the command and the last completion of the performance run, in ns since 1970.
+    """Returns the times at which the command started and the performance run completed its last sample, in ns since
+    1970.
 
-    If no sample was completed, both values are the start.
+    If no sample was completed, both values are the start time.
     """
     began = datetime.fromisoformat(run.result["started"])
     began_ns = (began - _EPOCH) // timedelta(microseconds=1) * 1_000

@@ -1,1 +1,1 @@
-"""Describes the hosts that shared a run's load, as a part of the result."""
+"""Describes the hosts that generated a run's load, as a part of the result."""

@@ -13,11 +13,12 @@ from harness.results.evidence.stages import Completions
 from harness.results.schema.client import LoadHost
 
 HOST = "host"
-"""Column of completions.npz. Holds the position in --load-hosts of the host that issued the sample."""
+"""Column of completions.npz with the position in --load-hosts of the host that issued the sample.
+"""
 
 
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """Yields a (name, part of the run) pair per host; nothing without --load-hosts."""
+    """Yields a (name, part of the run) pair for each host; nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
         done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None
@@ -43,7 +44,7 @@ def section(run: Evidence) -> Sequence[LoadHost] | None:
 
 
 def _section(told: Mapping[str, Any], run: Evidence, start_ns: int) -> LoadHost:
-    """Returns the entry of one host. start_ns: start of the whole run."""
+    """Returns one host's entry. start_ns: start of the whole run."""
     client = told["client"] or {}
     shares = client.get("busy_shares")
     host: LoadHost = {

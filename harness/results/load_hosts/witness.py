@@ -1,7 +1,7 @@
-"""Compares the times of load hosts with the coordinator's own queries to the same server, and with each other. Pure.
+"""Compares load hosts' times with the coordinator's own queries to the same server, and with each other. Pure.
 
-Nobody observes a host on a different machine, so its times cannot be proved. A check can only show that they are
-shorter than the server's times for the coordinator and for the other hosts.
+Nothing observes a host on a different machine, so its times cannot be verified. The check can only reveal that a host's
+times are shorter than the times that the server gives the coordinator and the other hosts.
 """
 
 import math
@@ -24,19 +24,19 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""A host's times are doubted if a percentile of the coordinator, or of another host, exceeds the host's own by this
-factor plus the round trip of the pings between the machines. Two paths to a server are never equal, so the factors
-exceed 1.
+"""A host's times are doubted if a percentile measured by the coordinator or by another host exceeds the host's
+percentile by this factor plus the round trip of pings between the machines. The factor exceeds 1, because two paths to
+a server are never equal.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 CHANCE = 1e-4
-"""A difference counts only if the random draw of the queries causes it with a probability below this."""
+"""A difference counts only if chance in the drawing of queries would cause it with a probability below this."""
 
 
 class _Times(NamedTuple):
-    """A server's times from the sending of a request, measured by the clients of one machine.
+    """A server's times from the sending of a request on, measured by the clients on one machine.
     All: (n,) ns, ascending.
     """
 
@@ -45,7 +45,9 @@ class _Times(NamedTuple):
 
 
 def seen(done: Completions) -> dict[str, Any]:
-    """Returns the facts about the coordinator's queries for the run's files. Times run from `sent` to `arrived`."""
+    """Returns the facts about the coordinator's queries that the run's files store. Each time runs from `sent` to
+    `arrived`.
+    """
     times = _server_times(done)
     return {
         "queries": done.issued,
@@ -71,8 +73,8 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields doubts about a lost coordinator,
-    and about hosts with shorter times than the coordinator or all other hosts.
+    """Yields doubts about a lost coordinator, and about hosts whose times are shorter than the coordinator's or all
+    other hosts'.
     """
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
@@ -104,7 +106,7 @@ def doubts(run: Evidence) -> Iterator[Reason]:
 
 
 def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: str) -> str:
-    """Returns how a host's times contradict a different machine's times; "" if they do not."""
+    """Returns how a host's times contradict another machine's times; "" if they do not."""
     for what, ours, theirs in zip(("answer", "first token"), own, others, strict=True):
         for fraction in FRACTIONS if len(ours) and len(theirs) else ():
             reported_ns = percentile_ns(ours, fraction)
@@ -120,7 +122,7 @@ def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: 
 
 
 def _is_unlikely(count: int, of: int, share: float) -> bool:
-    """Returns whether fewer than CHANCE of all binomial draws reach `count`, by Chernoff's bound."""
+    """Returns whether the probability that a binomial draw reaches `count` is below CHANCE, by Chernoff's bound."""
     found = count / of
     if found <= share:
         return False
@@ -129,7 +131,9 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times without the client's share, because they end at the kernel's timestamp. Excludes failed samples."""
+    """Returns times that exclude the client's share, because they end at the kernel's timestamp. Excludes failed
+    samples.
+    """
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0
     first_ns = np.zeros(0, np.int64)

@@ -1,1 +1,1 @@
-"""Describes several models and their cache, as a part of the result."""
+"""Describes a set of models and their cache, as a part of the result."""

@@ -1,4 +1,4 @@
-"""Finds, from the journal, the model of each sample and where the model came from. Pure."""
+"""Determines from the journal which model each sample used, and where the model came from. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from harness.types import Array
 
 
 class Requests(NamedTuple):
-    """Samples of a run in the order of issue."""
+    """A run's samples in the order of issue."""
 
     model: Array
-    """(n,) number of the model in the set."""
+    """(n,) number of the sample's model in the set."""
     origin: Array
-    """(n,) index in ORIGINS of the way in which the model was obtained."""
+    """(n,) index in ORIGINS that shows where the model came from."""
     evicted: Array
-    """(n,) number of models that were evicted for the sample."""
+    """(n,) number of models that were evicted to serve the sample."""
 
     def by_origin(self, models: int) -> Array:
         """Returns (models, origins) int64 counts of samples per model and origin."""
@@ -29,7 +29,7 @@ class Requests(NamedTuple):
 
 
 def requests_of(done: Completions, loaded: Loaded | None) -> Requests | None:
-    """Returns the requests; None if the run has no set of models, or if its rows do not match the set."""
+    """Returns the requests; None if the run does not use a set of models, or if its rows do not match the set."""
     about: Mapping[str, Any] = loaded.dataset if loaded is not None else {}
     columns = done.columns
     if "origin" not in columns or "models" not in about:

@@ -1,4 +1,4 @@
-"""Summarises a run of several models and how it used the cache. Pure."""
+"""Summarises a run with several models and its use of the cache. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,9 @@ from harness.results.schema.models import (
 from harness.types import Array
 
 POINTS = 12
-"""Number of evenly spaced capacities on the curve, up to the size of all models. The run's capacity is an extra one."""
+"""Number of evenly spaced capacities on the curve, up to the total size of all models. The run's own capacity is added
+to them.
+"""
 
 MOST_REQUESTS = 20_000
 """At most this many requests are simulated for the curve."""
@@ -33,7 +35,7 @@ _HIT, _JOINED, _LOCAL, _SOURCE, _ALONE_LOCAL, _ALONE_SOURCE, _FAILED = range(len
 
 
 def section(run: Evidence, loaded: Loaded | None) -> Models | None:
-    """Returns the section of result.json; None if the run has no set of models, or if it completed nothing."""
+    """Returns the section of result.json; None if the run does not use a set of models, or if it completed nothing."""
     done = run.done
     requests = requests_of(done, loaded) if done else None
     if requests is None or loaded is None or done is None:
@@ -69,7 +71,7 @@ def section(run: Evidence, loaded: Loaded | None) -> Models | None:
 
 
 def candidates(about: Mapping[str, Any]) -> list[Candidate]:
-    """Returns the models of a set. about: description of the set's dataset."""
+    """Returns the models in a set. about: description of the set's dataset."""
     return [
         Candidate(each["share"], each["load_ns"], each["bytes"], each["always"])
         for each in about["models"]

@@ -1,4 +1,4 @@
-"""Describes a run of several models in one line of its answer."""
+"""Describes a run with several models in one line of the answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from harness.core.units import counted, show_bytes, show_ns, show_percent
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the cache, hits, loads and evictions; None for a result of one model."""
+    """Returns the cache, hits, loads and evictions; None for a result with one model."""
     found = result.get("models")
     if not found:
         return None

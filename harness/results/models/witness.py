@@ -1,4 +1,4 @@
-"""Checks the journal of a run of several models against the cache's counts and against a simulation. Pure."""
+"""Checks the journal of a run with several models against the cache's counts and against a simulation. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,7 +55,7 @@ def _counts(requests: Requests, told: Mapping[str, Any], about: Mapping[str, Any
 
 
 def _summed(row: Array) -> dict[str, int]:
-    """Counts the samples of one model by how they were served. row: (origins,) sample counts of the model."""
+    """Counts one model's samples by how they were served. row: (origins,) sample counts of the model."""
     by_origin = dict(zip(ORIGINS, row.tolist(), strict=True))
     return {
         "hits": by_origin["hit"],

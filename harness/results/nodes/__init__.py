@@ -1,1 +1,1 @@
-"""Handles runs on nodes: joins the journals of nodes and driver, and derives numbers, reasons and doubts."""
+"""Handles runs on nodes: joins the nodes' journals with the driver's, and derives numbers, reasons and doubts."""

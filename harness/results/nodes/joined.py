@@ -1,4 +1,4 @@
-"""Joins the journals of the nodes with the driver's journal, to get the stages of each sample on its node."""
+"""Joins the nodes' journals with the driver's journal, to show the stages that each sample passed on its node."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,9 +14,10 @@ _OWN = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_
 
 
 def with_journals(done: Completions, path: Path) -> Completions:
-    """Adds the columns NODE_STAMPS to a run. Returns the run unchanged without the file, or if an answer lacks its row.
+    """Adds the columns NODE_STAMPS to a run. Returns the run unchanged if the file is missing, or if an answer lacks
+    its row.
 
-    path: file with one row per batch, from the measured process.
+    path: the measured process's file, with one row per batch.
     """
     if not path.is_file():
         return done
@@ -27,13 +28,13 @@ def with_journals(done: Completions, path: Path) -> Completions:
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:
-    """Returns each sample's stamps from the nodes, converted to the driver's clock, and `sent_ns`; None if an answered
-    sample has no stamps.
+    """Returns each sample's timestamps from its node, converted to the driver's clock, and `sent_ns`; None if an
+    answered sample has no timestamps.
 
-    columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the stamps of a node's clock. A
-    node's time is placed so that it ends when the reply arrives. If it is longer than the time from sending to arrival,
-    the sending thread took its stamp too late, e.g. because it lost its core. `sent_ns` is then moved back to the start
-    of the node's time, but not before `taken_ns`.
+    columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the timestamps by the node's
+    clock. The time on the node is placed so that it ends when the reply arrives. If the time on the node exceeds the
+    time from sending to arrival, the sending thread took its timestamp too late, for example because it lost its core.
+    `sent_ns` is then moved back to the start of the time on the node, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])
@@ -62,8 +63,7 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns, for each sample, the number of earlier samples in its batch.
-    batch: (samples,), equal numbers adjacent.
+    """Returns, for each sample, how many samples precede it in its batch. batch: (samples,), equal numbers adjacent.
     """
     if not len(batch):
         return batch

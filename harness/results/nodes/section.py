@@ -15,16 +15,16 @@ from harness.results.schema.nodes import Node
 from harness.types import Array
 
 SLOWER = 1.2
-"""A node counts as slow if its time in the model is at least this multiple of the nodes' median."""
+"""A node is doubted as slow if its time in the model is at least this multiple of the nodes' median."""
 
 DRIFT_PPM = 100.0
-"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. Above it, the run gets a doubt. Same
-value as `SLEW_PPM`.
+"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. If a clock drifts more, the run gets a
+doubt. Equals `SLEW_PPM`.
 """
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
-    """Returns `nodes` from the last message; empty if no node answered."""
+    """Returns `nodes` from the measured process's last message; empty if no node answered."""
     client = (run.ended or {}).get("client") or {}
     nodes: Sequence[Mapping[str, Any]] = client.get("nodes") or ()
     return nodes
@@ -78,14 +78,14 @@ def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
         return {}
     columns = run.done.columns
     server = columns.get("server")
-    if server is None:  # all samples went to the first node
+    if server is None:  # because all samples went to the first node
         return columns if number == 0 else {}
     mine = server == number
     return {name: values[mine] for name, values in columns.items()} if mine.any() else {}
 
 
 def _spent_ns(columns: Mapping[str, Array], begin: str, end: str) -> Array:
-    """Returns the times in ns of the batches that did not fail, ascending."""
+    """Returns the durations in ns of the batches that did not fail, ascending."""
     if NODE_STAMPS[0] not in columns:
         return np.zeros(0, np.int64)
     _, first = np.unique(columns["batch"], return_index=True)
@@ -104,7 +104,7 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 
 
 def no_score(performance: Evidence | None) -> str:
-    """Returns why the accuracy run is skipped (it would wait for a lost node); empty if no node was lost."""
+    """Returns why the accuracy run is skipped: it would wait for a lost node. Returns '' if no node was lost."""
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
     return f"the performance run lost {', '.join(lost)}" if lost else ""
 

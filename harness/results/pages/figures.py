@@ -1,7 +1,8 @@
-"""Makes the plots of one run's report as data for plotly.js. The data is small for runs of any length.
+"""Generates the plots for one run's report as data for plotly.js. The data stays small for runs of any length: a
+million queries become a few hundred points.
 
-A million queries become a few hundred points. Each point is an actual value: an order statistic of the run or a
-percentile of an interval. The extremes are always kept.
+ Each point is a measured value: an order statistic of the run or a percentile of an interval. The extremes are always
+ kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,21 +24,21 @@ from harness.results.tokens import section
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
-"""Ticks of the tail plot, as the share of queries that are slower."""
+"""Ticks of the tail plot, each the share of queries that are slower."""
 
 
 _FAR = 100
-"""Largest multiple of the slowest query at which a bound is drawn.
-A farther bound would squeeze the queries together.
+"""A bound is drawn only up to this multiple of the slowest query. A bound farther away would squeeze the queries
+together.
 """
 
 Runs = Mapping[str, Evidence]
-"""Maps a name to a performance run with completions, in the order of the legend."""
+"""Maps a name to a performance run that completed queries, in the order of the legend."""
 
 
 def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
     """Yields the plots of a performance run; nothing if the run did not complete any query. The plots that show the
-    answer of the scenario come first.
+    scenario's main number come first.
     """
     if not _has_queries(run):
         return
@@ -51,7 +52,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
 
 
 def distributions(runs: Runs) -> Iterator[Figure]:
-    """Yields latency plots of one or more runs. Skips runs without a query."""
+    """Yields the latency plots for one or more runs. Skips runs that completed no query."""
     ordered_ms = {
         name: np.sort(_latency_ns(run)) / NS_PER_MS
         for name, run in runs.items()
@@ -72,7 +73,7 @@ def distributions(runs: Runs) -> Iterator[Figure]:
 
 
 def _latency_ns(run: Evidence) -> Array:
-    """Returns (queries,) latencies in ns."""
+    """Returns the (queries,) latencies in ns."""
     assert run.done is not None
     return query_latency_ns(run.done, run.plan.samples_per_query)
 
@@ -82,7 +83,7 @@ def _has_queries(run: Evidence) -> bool:
 
 
 def _token_times(run: Evidence) -> Iterator[Figure]:
-    """Yields the plot of token times; nothing without streams."""
+    """Yields the plot of token times; nothing unless answers were streamed."""
     assert run.done is not None
     if (times_ns := section.times_ns(run.done.columns)) is None:
         return
@@ -127,7 +128,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
         slower = np.geomspace(1, 1 / n, POINTS)
         rarest = min(rarest, float(slower[-1]))
         ranks = (n * (1 - slower)).astype(int)
-        ranks[-1] = n - 1  # rounding may have changed 1 - 1 / n
+        ranks[-1] = n - 1  # because rounding may have changed 1 - 1 / n
         lines.append(
             {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines", "name": name}
         )
@@ -147,7 +148,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
 
 
 def stage_means(runs: Runs) -> Figure:
-    """Plots the mean time of a sample in each stage, with one bar per run."""
+    """Plots a sample's mean time in each stage, with one bar per run."""
     means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
@@ -166,7 +167,7 @@ def stage_means(runs: Runs) -> Figure:
 
 
 def _stages(run: Evidence) -> Figure:
-    """Plots the mean time in each stage, for groups of samples between two percentiles of the latency."""
+    """Plots the mean time in each stage for groups of samples, each group between two percentiles of the latency."""
     assert run.done is not None
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
@@ -191,13 +192,14 @@ def _stages(run: Evidence) -> Figure:
 
 
 def _batches(run: Evidence) -> Iterator[Figure]:
-    """Yields a plot of the batch sizes if the run had more than one size."""
+    """Yields a plot of the batch sizes if the run used more than one size."""
     assert run.done is not None
     _, first = np.unique(run.done.columns["batch"], return_index=True)
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
     if len(sizes) < 2:
         return
-    # plotly makes bars as wide as the smallest distance. A narrower bar than 1/200 of the axis is not visible.
+    # plotly makes bars as wide as the smallest distance between two sizes. A bar narrower than 1/200 of the axis would
+    # be invisible.
     width = max(1.0, float(sizes[-1] - sizes[0]) / 200)
     bar = {"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "width": width}
     yield Figure(
@@ -205,7 +207,7 @@ def _batches(run: Evidence) -> Iterator[Figure]:
         "Number of batches by their number of samples.",
         [{**bar, "name": "batches"}],
         {
-            # Marks by plotly between two sizes would be fractions.
+            # plotly would place marks at fractions between two sizes.
             "xaxis": {"title": "samples in the batch", **({"dtick": 1} if sizes[-1] <= 16 else {})},
             "yaxis": {"title": "batches", "tickformat": ","},
         },
@@ -213,18 +215,18 @@ def _batches(run: Evidence) -> Iterator[Figure]:
 
 
 def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
-    """Draws the SLO's bound as a dashed line with its label. page.js sets its colour."""
+    """Draws the SLO's bound as a dashed line with a label. page.js sets the colour."""
     if bound_ms is None:
         return []
     return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
-    """Draws a bound as a line. value: in the unit of the axis. shown: the value as text, with its unit."""
+    """Draws a bound as a line. value: in the axis's unit. shown: the value as text, with its unit."""
     across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    if axis == "y":  # latency grows to the right, and a label above the line may be cut off
+    if axis == "y":  # latency grows to the right, and a label above the line might be cut off
         label |= {"yanchor": "top", "textposition": "start"}
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

@@ -1,4 +1,4 @@
-"""Shows the load hosts of a run as a table."""
+"""Shows a run's load hosts as a table."""
 
 from collections.abc import Mapping
 from typing import Any

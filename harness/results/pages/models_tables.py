@@ -1,4 +1,4 @@
-"""Shows a run of several models: a table of the models, and the hit rate by capacity as a table and a plot."""
+"""Shows a run with several models: a table of the models, and the hit rate by capacity as a table and a plot."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _HEADS = columns(
 
 
 def models_table(result: Mapping[str, Any]) -> Table | None:
-    """Returns the table; None for a result of one model."""
+    """Returns the table; None for a result with one model."""
     found = result.get("models")
     if not found:
         return None
@@ -52,7 +52,7 @@ def models_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def curve_table(result: Mapping[str, Any]) -> Table | None:
-    """Returns a table of the hit rate at each capacity; None for a result of one model."""
+    """Returns a table with the hit rate at each capacity; None for a result with one model."""
     found = result.get("models")
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Shows the nodes of a run as a table, with notes on lost and slow nodes."""
+"""Shows a run's nodes as a table, with notes on lost and slow nodes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -59,7 +59,7 @@ def _rate(per_s: float | None) -> str | None:
 
 
 def _busy(host: Mapping[str, Any] | None) -> float | None:
-    """Returns the share of time in which the machine's cores were busy, over all cores."""
+    """Returns the share of the time for which the machine's cores were busy, averaged over all cores."""
     shares = (host or {}).get("cpu_shares")
     return 1 - shares.get("idle", 0.0) - shares.get("iowait", 0.0) if shares else None
 

@@ -1,7 +1,7 @@
-"""Writes pages with plots. A page is a single HTML file that needs no network.
+"""Writes pages with plots. A page is a single HTML file that works without a network.
 
-Texts of a run, e.g. names of plug-ins or messages of frameworks, come from outside and are escaped. Home folders and
-the names of user and host are removed.
+Texts from outside the harness, such as plug-ins' names or frameworks' messages, are escaped. Home folders, user names
+and host names are removed.
 """
 
 import filecmp
@@ -31,7 +31,7 @@ from harness.results.pages.words import words
 from harness.types import Array
 
 POINTS = 600
-"""Largest number of points in one line. A screen cannot show more."""
+"""A line contains at most this many points, because a screen cannot show more."""
 
 
 _BEGIN = """\
@@ -39,11 +39,11 @@ _BEGIN = """\
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">"""
-"""The first lines of a page, which identify a page of the harness."""
+"""First lines of a page, by which the harness recognises its pages."""
 
 
 class Figure(NamedTuple):
-    """A plot on a page. data, layout: input of plotly.js. about: one sentence below the title.
+    """A plot on a page. data, layout: input for plotly.js. about: one sentence below the title.
 
     height_rem: height of the plot in rem.
     """
@@ -56,13 +56,13 @@ class Figure(NamedTuple):
 
 
 class Html(str):
-    """HTML that goes into a page unchanged. The caller has escaped all text from outside."""
+    """HTML that goes into a page unchanged. The caller must have escaped all text from outside the harness."""
 
     __slots__ = ()
 
 
 class Article(NamedTuple):
-    """A part of a page. head, tail: HTML before and after the figures."""
+    """A section of a page. head, tail: HTML before and after the figures."""
 
     head: Sequence[str]
     figures: Sequence[Figure]
@@ -70,7 +70,7 @@ class Article(NamedTuple):
 
 
 def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
-    """Writes the page atomically, and returns `out`. Replaces an older page.
+    """Writes the page atomically, and returns `out`. Overwrites an older page.
 
     script_in: folder to which plotly's script (4 MB) is copied once; None embeds the script in the page.
     Raises PluginUnavailable without plotly, and ConfigError if `out` is not a page or cannot be written.
@@ -82,7 +82,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
             copy = script_in / name
-            # If others can write to the folder, the file may be a link or a different script.
+            # If other users can write to the folder, the file may be a link or a different script.
             if (
                 copy.is_symlink()
                 or not copy.exists()
@@ -103,7 +103,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 _COMMAND = '<pre class="command">'
 _VERBS = {"grid": "sweep"}
-"""Maps a page to its verb where the two names differ."""
+"""Maps a page to its verb if the two names differ."""
 
 
 def command_html(command: str) -> str:
@@ -112,9 +112,9 @@ def command_html(command: str) -> str:
 
 
 def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
-    """Adds the command below the conclusion if this process makes the runs that the page shows.
+    """Adds the command below the conclusion if the current process makes the runs that the page shows.
 
-    verb: name of the page's file without its suffix.
+    verb: the page's file name without its suffix.
     """
     words = sys.argv[1:]
     if words[:1] != [_VERBS.get(verb, verb)] or "--from" in words or not articles:
@@ -131,10 +131,10 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts the signs that
-    terminals may lack, e.g. the micro sign.
+    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts characters that
+    terminals may lack, such as the micro sign.
 
-    Does not change the output of `command_html`. In scripts, it only changes units.
+    Leaves the output of `command_html` unchanged. Inside scripts, changes only units.
     """
     if html.startswith(_COMMAND):
         return html
@@ -169,10 +169,10 @@ def _refuse_other_file(out: Path) -> None:
 
 
 def plotly_script() -> tuple[Path, str]:
-    """Returns the script, and a name for its copies. The name contains plotly's version, so that a page keeps using the
-    version it was made with.
+    """Returns the script's path, and a name for copies of the script. The name contains plotly's version, so that each
+    page keeps using the version with which it was made.
 
-    Does not import plotly, because the import takes longer than writing the page.
+    Does not import plotly, because importing takes longer than writing the page.
     """
     spec = find_spec("plotly")
     script = (
@@ -205,9 +205,10 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
 
 
 def figures_html(figures: Sequence[Figure]) -> str:
-    """Returns the data of all plots of a page. page.js draws the plots into the places that `article_html` makes."""
+    """Returns the data for all plots on a page. page.js draws the plots into the places that `article_html` reserves.
+    """
     plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    # "<" may end a script element, whatever text follows it
+    # because "<" may end a script element, whatever text follows it
     data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="figures">{data}</script>'
 
@@ -218,7 +219,7 @@ _FEWEST_LISTED = 6
 
 
 def article_html(article: Article, first_plot: int) -> Iterator[str]:
-    """Yields the article's HTML. first_plot: number of plots on the page before this article."""
+    """Yields the article's HTML. first_plot: number of plots on the page before the article."""
     yield "<article>"
     yield from article.head
     sections = _SECTION.findall("".join(article.tail))
@@ -253,7 +254,7 @@ def _with_widths(figures: Sequence[Figure]) -> Iterator[tuple[Figure, str]]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Returns an HTML table of texts, which are escaped. numbers: how many of the last columns are aligned right."""
+    """Returns an HTML table; texts are escaped. numbers: how many of the last columns are right-aligned."""
     words = len(heads) - numbers
     return aligned_table(heads, rows, [i >= words for i in range(len(heads))])
 
@@ -261,7 +262,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int =
 def aligned_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]
 ) -> str:
-    """Returns an HTML table like `table`. is_number: whether each column is aligned right."""
+    """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned."""
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
         f'<th scope="col"{kind}>{escape(head)}</th>' if head.strip() else "<td></td>"
@@ -272,9 +273,9 @@ def aligned_table(
         cells = (f"<td{kind}>{_html(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    many = ' class="many"' if len(heads) > 2 else ""  # a table of two columns fits on any screen
+    many = ' class="many"' if len(heads) > 2 else ""  # a table with two columns fits on any screen
     made = f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
-    # The texts of chips lie above the box that scrolls, which would cut them off.
+    # The chips' explanations lie above the scrolling box, which would cut them off.
     return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
 
 
@@ -283,7 +284,7 @@ def _html(text: str) -> str:
 
 
 def with_meanings(text: str) -> Html:
-    """Returns the words of a text, with each code of a reason or a doubt as a chip that shows its meaning."""
+    """Returns a text as HTML in which each code of a reason or doubt is a chip that shows its meaning."""
     return Html(" ".join(map(_chip, text.replace("doubts: ", "").split())))
 
 
@@ -304,8 +305,8 @@ def chip(text: str, kind: str, tip: str = "") -> Html:
 
 
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
-    """Returns a definition list of texts, which are escaped. rows: labels and texts. A text without a label belongs to
-    the label above it, and equal labels are shown once.
+    """Returns a definition list; texts are escaped. rows: labels and texts. A text without a label belongs to the label
+    above it, and equal labels are shown once.
     """
     items, above = [], ""
     for label, text in rows.items() if isinstance(rows, Mapping) else rows:
@@ -317,21 +318,22 @@ def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
 
 
 _DOUBTS = ' class="doubts"'
-"""Attribute that colours the text of a label in `_DOUBTED`."""
+"""HTML attribute that colours the text of each label in `_DOUBTED`."""
 
 _DOUBTED = frozenset(("doubts", "doubt", "warning", "hole"))
 
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
-"""Matches a line of the screen, which has a label, at least two spaces, and a text."""
+"""Matches a line on the screen that consists of a label, at least two spaces, and a text."""
 
 _INDENT = " " * 12
-"""Beginning of a line of the screen that continues the text of the line above."""
+"""Start of a line on the screen that continues the text of the line above."""
 
 
 def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
-    """Yields the head of a study's page. One line becomes the headline, the others become definitions and paragraphs.
+    """Yields the top of a study's page. One line becomes the headline; the remaining lines become definitions and
+    paragraphs.
 
-    lines: lines of the screen, most with a label in front. first: label of the headline; default: the first line's
+    lines: lines from the screen, most of them with a label. first: the headline's label; default: the first line's
     label.
     """
     rows = _rows(lines)
@@ -343,12 +345,12 @@ def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
 
 
 def labelled(lines: Iterable[str]) -> Iterator[str]:
-    """Yields lines of the screen as definitions and paragraphs. lines: most with a label in front."""
+    """Yields lines from the screen as definitions and paragraphs. lines: most of them start with a label."""
     yield from _listed(_rows(lines))
 
 
 def _rows(lines: Iterable[str]) -> list[tuple[str | None, str]]:
-    """Returns labels and texts. A label is '' in a line that continues the one above, and None in a sentence."""
+    """Returns labels and texts. The label is '' in a line that continues the line above, and None in a sentence."""
     rows: list[tuple[str | None, str]] = []
     for line in filter(None, lines):
         if found := _LABEL.fullmatch(line):
@@ -386,7 +388,7 @@ def headline(text: str) -> str:
 
 
 LONG = 15
-"""Largest number of rows of a table that a page with many tables shows at once."""
+"""On a page with many tables, a longer table is collapsed at first."""
 
 _OF_CODES = frozenset(("verdict", "doubts"))
 """Columns whose cells contain codes of reasons and doubts."""
@@ -402,8 +404,8 @@ def section(
 ) -> Iterator[str]:
     """Yields a table with its title and notes.
 
-    most_rows: largest number of rows; more: where to find the other rows. named: columns whose cells are names of code,
-    e.g. ttft_p50. folds: shows only the title of a table with more than LONG rows, until the reader opens it.
+    most_rows: largest number of rows. more: where to find the remaining rows. named: columns whose cells are names from
+    code, such as ttft_p50. folds: shows only the title of a table with more than LONG rows until the reader opens it.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
@@ -446,17 +448,17 @@ def link(text: str, target: Path, page: Path) -> str:
 
 
 def anchor(text: str, address: str) -> str:
-    """Returns a link. address: already quoted."""
+    """Returns a link. address: already escaped for a URL."""
     return Html(f'<a href="{escape(address)}">{escape(text)}</a>')
 
 
 def digits(values: Array) -> list[float]:
-    """Rounds values to six digits. A screen cannot show more, and the file becomes a third of the size."""
+    """Rounds values to six digits. A screen cannot show more digits, and the file shrinks to a third."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
-    """Returns at most `most` points in order, with the lowest and highest point of each stretch. x, y: (n,)."""
+    """Returns at most `most` points in order, and keeps the lowest and highest point of each stretch. x, y: (n,)."""
     if len(x) <= most:
         return x, y
     stretches = np.array_split(np.arange(len(x)), most // 2)

@@ -1,4 +1,4 @@
-"""Makes traces and figures for plotly.js that several pages share."""
+"""Builds traces and figures for plotly.js that several pages share."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -8,41 +8,43 @@ from harness.results.pages.page import Figure
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM: float = Figure._field_defaults["height_rem"] + 1
-"""Height of a figure that is as wide as the page, which leaves room for long names."""
+"""Height of a figure as wide as the page, which leaves room for long names."""
 
 
 def rounded(value: float | None, scale: float = 1.0) -> float | None:
-    """Returns value * scale, rounded to six digits. More digits would be invisible and would make the page larger."""
+    """Returns value * scale, rounded to six digits. More digits would be invisible and would only enlarge the page."""
     return None if value is None else float(f"{value * scale:.6g}")
 
 
 def line(name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> dict[str, Any]:
-    """Makes a line with a marker at each point. more: additional keys of the trace."""
+    """Draws a line with a marker at each point. more: additional keys of the trace."""
     return {"name": name, "x": list(x), "y": list(y), "mode": "lines+markers", **more}
 
 
 def shortened(name: str, most: int) -> str:
-    """Returns a name of at most `most` characters: the beginning and the end of a long one, which distinguish kernels."""
+    """Returns a name with at most `most` characters. A long name keeps its beginning and end, which distinguish
+    kernels.
+    """
     half = (most - 1) // 2
     return name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
 
 
 def tall(rows: int) -> float:
-    """Returns the height of a wide figure with this many rows of text."""
+    """Returns the height of a wide figure that contains this many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
 
 
 Series = Mapping[str, Sequence[float | None]]
-"""Maps a name in the legend to one value per name on the axis. A value of None has no bar."""
+"""Maps a name in the legend to one value per name on the axis. A None value is drawn without a bar."""
 
 Mode = Literal["group", "stack"]
-"""Whether the bars of one name are side by side or stacked."""
+"""Whether the bars for one name are side by side or stacked."""
 
 
 def bars(
     title: str, about: str, axes: tuple[str, str], names: Sequence[str], series: Series, mode: Mode
 ) -> Figure:
-    """Draws vertical bars. axes: titles of the two axes. names: from left to right."""
+    """Draws vertical bars. axes: titles of both axes. names: from left to right."""
     layout = {
         "barmode": mode,
         "xaxis": {"title": axes[0], **_categories(names)},
@@ -63,8 +65,8 @@ def bars_in_rows(
 ) -> Figure:
     """Draws horizontal bars, with room for long names.
 
-    axis: title of the value axis. names: from the top. colours: colour by name in the legend; default: the
-    page's colours. more: additional keys of each trace.
+    axis: title of the value axis. names: from top to bottom. colours: colour by name in the legend; default: the page's
+    colours. more: additional keys for each trace.
     """
     data = []
     for trace in _bars(names, series, "y", "x"):
@@ -102,8 +104,8 @@ def heat_map(
     height_rem: float,
     **more: Any,
 ) -> Figure:
-    """Draws a heat map. x, y: title and categories of an axis;
-    y starts at the top. z: by row. more: keys of the trace.
+    """Draws a heat map. x, y: title and categories of an axis; y starts at the top. z: by row. more: additional keys of
+    the trace.
     """
     trace = {
         "type": "heatmap",

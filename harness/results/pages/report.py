@@ -36,7 +36,7 @@ from harness.results.seal.digests import PAGE
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """Writes the page, and returns its path. standalone: embeds plotly's script instead of writing it next to the page.
 
-    out: default is report.html in the run's folder. All runs in a results folder then share one script.
+    out: default is report.html in the run's folder. If it is used, all runs in a results folder share one script.
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
@@ -55,7 +55,8 @@ def report_at_end(folder: Path, findings: Findings) -> Path:
 
 
 def page_differences(folder: Path) -> Iterator[str]:
-    """Yields a line if the page in the run's folder disagrees with the other files. Ignores the plots."""
+    """Yields a line for each disagreement between the page in the run's folder and the other files. Ignores the plots.
+    """
     page = folder / PAGE
     if not page.is_file():
         return
@@ -63,7 +64,7 @@ def page_differences(folder: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8", errors="replace")
     top, bottom = list(_top(run)), list(_bottom(run))
     numbers = list(_numbers(run.result))
-    blocks = (top[:1], top[2:], numbers, bottom[:-1])  # without the folder's name and path
+    blocks = (top[:1], top[2:], numbers, bottom[:-1])  # leaves out the folder's name and path
     if not all(typeset("\n".join(block)) in text for block in blocks):
         yield f"{page} differs from the run's other files: `report {folder}` writes it again"
 
@@ -75,9 +76,10 @@ def plots(run: RunFiles, beside: Samples) -> list[Figure]:
 
 
 def article(run: RunFiles, drawn: Sequence[Figure], config: str = "") -> Article:
-    """Returns the page without its links to files. Does not read `run.performance`.
+    """Returns the page's article without links to files. Does not read `run.performance`.
 
-    drawn: result of `plots`. config: path of the run's config.yaml for its reader; by default without private names.
+    drawn: result of `plots`. config: path to the run's config.yaml from the reader's point of view; by default without
+    private names.
     """
     with reading_run(run.folder):
         tail = [*_numbers(run.result), *_bottom(run, config)]
@@ -102,7 +104,8 @@ def _bottom(run: RunFiles, config: str = "") -> Iterator[str]:
             yield table(("setting", "value"), settings(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # Pages are shown to others, and parent folders may have private names. Only the default results folder is kept.
+    # Pages are shown to other people, and parent folders may have private names. Only the default results folder is
+    # kept in the path.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(config or f"{parent}{folder.name}/{run_folder.CONFIG}")
@@ -117,7 +120,7 @@ def _files(folder: Path, page: Path) -> Iterator[str]:
 
 
 def _top(run: RunFiles) -> Iterator[str]:
-    """Yields the answer, reasons and doubts. The second entry shows the name of the folder."""
+    """Yields the answer, reasons and doubts. The second entry shows the folder's name."""
     result = run.result
     answer = answer_of(result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
@@ -147,7 +150,7 @@ def _top(run: RunFiles) -> Iterator[str]:
 
 
 def _reasons(reasons: Sequence[Mapping[str, str]], advice: str) -> Iterator[str]:
-    """Yields the reasons with their numbers, and the one next step."""
+    """Yields the reasons with their numbers, and the recommended next step."""
     yield '<ul class="reason">'
     yield from (_entry(reason) for reason in reasons)
     yield "</ul>"
@@ -218,4 +221,4 @@ _POWER = {
     "joules_per_query": Column("per query", "J"),
     "joules_per_sample": Column("per sample", "J"),
 }
-"""Maps the key of a reading to its column."""
+"""Maps a reading's key to its column."""

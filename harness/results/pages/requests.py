@@ -1,5 +1,4 @@
-"""Shows the requests of a run with a language model: some of them over time, and tables by model, step and position.
-Pure.
+"""Shows the requests in a language-model run: a selection over time, and tables by model, step and position. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ _ROW_REM = 0.3
 
 
 def timelines(run: Evidence) -> Iterator[Figure]:
-    """Yields the plot of single requests; nothing unless the run has streams from a server."""
+    """Yields the plot that shows single requests; nothing unless a server streamed the answers."""
     done = run.done
     if not done or "first_token_ns" not in done.columns or not done.is_remote:
         return
@@ -62,7 +61,7 @@ def timelines(run: Evidence) -> Iterator[Figure]:
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the tables for the result's sections about requests."""
+    """Yields the tables for the result's sections on requests."""
     if found := result.get("tokens"):
         yield from _of_tokens(found, [f"{text}." for text in cached(result)])
     if found := result.get("by_model"):

@@ -26,24 +26,24 @@ RATES = {
     "scheduled": "in the schedule drawn from the seed",
     "completed": "completed",
 }
-"""Maps a key of `throughput_per_s` to its name on a page and in a table."""
+"""Maps a key of `throughput_per_s` to the name that pages and tables show."""
 
 NOT_ISOLATED = (
     "not isolated: a plug-in or start-up code ran in a process of the harness (docs/verdict.md)"
 )
 
 NOT_SAVED = "not-saved"
-"""Code of a run that was not saved. All its numbers are printed, because they exist nowhere else."""
+"""Code for a run that was not saved. All its numbers are printed, because they exist nowhere else."""
 
 _LABEL = 12
-"""Width of the first column."""
+"""Width of the first column, in characters."""
 
 _COLOURS = {
     r"VALID\b": "green",
     r"INVALID\b|  reason +\S+": "red",
     r"doubts\b|  doubt +\S+": "yellow",
 }
-"""Maps the first words of a line to the line's colour on a terminal."""
+"""Maps a line's first words to its colour on a terminal."""
 
 
 _SENTENCE = re.compile(
@@ -55,13 +55,13 @@ _SENTENCE = re.compile(
 def lines(
     result: Mapping[str, Any], folder: Path, *, details: bool = False, columns: int | None = None
 ) -> Iterator[str]:
-    """Yields the lines of the screen. columns: width of the terminal; None disables wrapping."""
+    """Yields the lines on the screen. columns: width of the terminal; None disables wrapping."""
     for line in _lines(result, folder, details=details):
         yield from _wrapped(line, columns) if columns else [line]
 
 
 def paint(text: str) -> str:
-    """Colours the verdict, reasons and doubts of the screen."""
+    """Colours the verdict, reasons and doubts on the screen."""
     return "\n".join(map(_painted, text.split("\n")))
 
 
@@ -73,7 +73,8 @@ def _painted(line: str) -> str:
 
 
 def _wrapped(line: str, columns: int) -> Sequence[str]:
-    """Wraps a line only between words, so that a folder's name can be copied. Does not wrap the rows of tables."""
+    """Wraps a line only between words, so that a folder's name can still be copied. Does not wrap table rows.
+    """
     label = _SENTENCE.match(line)
     if len(line) <= columns or label is None:
         return [line]

@@ -1,4 +1,4 @@
-"""Draws the page of `runs --pareto`, which shows the runs that no other run of the same task beats."""
+"""Draws the page that `runs --pareto` writes, which shows the runs that no other run of the same task beats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -14,13 +14,13 @@ from harness.results.pages.runs.rows import Linked, Row, load_text, numbers, sho
 from harness.results.pages.words import words
 
 NAMED_MODELS = 3
-"""Largest number of models named in a title."""
+"""A title names at most this many models."""
 
 _WIDE = 20
-"""Smallest ratio of the largest number to the smallest that makes an axis logarithmic."""
+"""An axis is logarithmic if its largest number is at least this multiple of its smallest number."""
 
 _LEAST_SPAN = 0.02
-"""Least span of an axis as a share of its values, because smaller differences are noise."""
+"""An axis spans at least this share of its values, because smaller differences are noise."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 Numbers = Mapping[str, Number]
@@ -30,7 +30,7 @@ Member = tuple[Row, Numbers]
 def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
     """Returns one article per task (scenario, load, data and machine). Includes only VALID runs. rows: newest first.
 
-    On synthetic data, each model is a separate task.
+    With synthetic data, each model is a separate task.
     """
     groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:
@@ -55,7 +55,7 @@ _INTRODUCTION = (
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """Returns whether this run is better in at least one number and worse in none."""
+    """Returns whether the first run is better in at least one number and worse in none."""
     if not theirs.keys() <= ours.keys():
         return False
     gains = [
