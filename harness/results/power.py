@@ -1,4 +1,4 @@
-"""Computes `power` of result.json: the energy per source, and whether it may be quoted. Pure."""
+"""Computes the `power` section of result.json: the energy per source, and whether it may be quoted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -20,17 +20,16 @@ from harness.results.tokens.phases import Phases
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
-"""A higher mean power of a source is doubted. A rack of accelerators draws about 130 kW, and the largest
-power supply of a server delivers 15 kW.
+"""A source's mean power above this is doubted. A rack of accelerators draws about 130 kW, and the largest power supply
+in a server delivers 15 kW.
 """
 
 LEAST_WATTS = 0.3
-"""A lower mean power of a whole computer is doubted. The smallest boards that run Linux draw 0.4 W when
-idle.
+"""A whole computer's mean power below this is doubted. The smallest boards that run Linux draw 0.4 W when idle.
 """
 
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
-"""Meters that cover the whole computer. Sensors of other meters may cover a part that draws only milliwatts."""
+"""Meters that cover the whole computer. Other meters' sensors may cover a part that draws only milliwatts."""
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: it was not measured at the wall by PTDaemon"
@@ -54,7 +53,7 @@ def report(
 ) -> PowerSection:
     """Returns the section without energy per token.
 
-    loadgen: values from the performance run's log; {} if they cannot be used. queries, samples: numbers that the run
+    loadgen: values from the performance run's log; {} if they cannot be used. queries, samples: how many the run
     answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official. scheduler: name
     of the program that wrote the log.
     """
@@ -91,7 +90,7 @@ def report(
 def per_token(
     section: PowerSection, tokens: Tokens | None, phases: Phases | None = None
 ) -> PowerSection:
-    """Returns the section with each reading's parts and its energy per token, if the numbers of tokens are known.
+    """Adds each reading's parts and its energy per token to the section, if the token counts are known.
 
     phases: shares of the window; None if unknown.
     """
@@ -131,8 +130,8 @@ def _parts(joules: float, tokens: Tokens, phases: Phases) -> EnergyParts:
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:
-    """Yields a doubt for each mean power that a computer cannot draw.
-    The unit, a factor or the device must be wrong.
+    """Yields a doubt for each mean power that no computer can draw, because the unit, a factor or the device must then
+    be wrong.
     """
     power = section["power"]
     for reading in power["readings"] if power is not None else ():
@@ -181,8 +180,8 @@ def _reading(
 
 
 def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_rules: bool) -> str:
-    """Returns the note on the readings. Readings are official only if they come from PTDaemon, in an official run, and
-    its checker accepts them.
+    """Returns the note about the readings. Readings are official only if they come from PTDaemon in an official run and
+    PTDaemon's checker accepts them.
     """
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL

@@ -1,9 +1,9 @@
-"""Derives the verdict of a finished run again from its files: `python -m harness check RUN`.
+"""Derives a finished run's verdict from its files again: `python -m harness check RUN`.
 
 Recomputes the results from LoadGen's logs, the journal and the accuracy log, and compares them with result.json and
-config.yaml. The comparison reveals numbers that someone edited. Also compares all files with each other
-(harness/results/check) and with their digests (harness/results/seal). Readings that cannot be repeated (noise, other
-processes, why the run was stopped) are taken from findings.json unchanged.
+config.yaml. The comparison reveals edited numbers. Also compares all files with each other (harness/results/check) and
+with their digests (harness/results/seal). Readings that cannot be repeated (noise, other processes, why the run was
+stopped) are taken from findings.json unchanged.
 """
 
 import json
@@ -39,19 +39,19 @@ from harness.results.verdict import score
 from harness.types import Score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
-"""Matches folders in texts. Renaming the run's folder changes them, so they are not compared."""
+"""Matches folders in texts. Folders are not compared, because they change when the run's folder is renamed."""
 
 MODEL = "model"
-"""Name of the folder in a published copy that holds the model's manifest."""
+"""Name of the folder in a published copy that contains the model's manifest."""
 
 _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
 """Fields that name the files from which the score is computed."""
 
 _UNSCORED = ("accuracy-failed", "accuracy-incomplete", "answers-unusable")
-"""Codes of the reasons for which an accuracy run has no score."""
+"""Codes of reasons that leave an accuracy run without a score."""
 
 _UNSEALED = ("did-not-finish", "not-saved")
-"""Codes of the reasons for which a run may have ended without a seal."""
+"""Codes of reasons that may leave a run without a seal."""
 
 
 class CheckedFolder(NamedTuple):
@@ -61,15 +61,14 @@ class CheckedFolder(NamedTuple):
     differences: Sequence[str]
     """One line per difference; [] if result.json agrees with the files."""
     signer: str
-    """Line that names the signer of the seal; "" if the seal is not signed."""
+    """Line that names the seal's signer; "" if the seal is not signed."""
 
     def lines(self) -> list[str]:
         lines = self.differences or [agreed(self.folder)]
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """Takes the verdict and codes from result.json.
-        Returns None and [] for a study or an unreadable result.json.
+        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, they are None and [].
         """
         try:
             stored = _read_result(self.folder)
@@ -87,9 +86,9 @@ class CheckedFolder(NamedTuple):
 
 
 def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> list[CheckedFolder]:
-    """Checks the folder and each run of a study.
+    """Checks the folder and, for a study, each of its runs.
 
-    trusted: as in `check`. signers: OpenSSH's file of allowed signers.
+    trusted: as in `check`. signers: OpenSSH's allowed-signers file.
     """
     folders = []
     for part, differences in _parts(folder, trusted):
@@ -99,7 +98,7 @@ def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> lis
 
 
 def _read_result(folder: Path) -> Mapping[str, Any]:
-    """Reads result.json. Raises a ConfigError if it does not have the structure of a run's result."""
+    """Reads result.json. Raises a ConfigError if the file does not have the structure of a run's result."""
     path = folder / run_folder.RESULT
     content = files.read_json(path)
     check_shape(content, path, request.CHANGED)
@@ -109,8 +108,8 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
 def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
     """Returns the differences between result.json and the files, one line each; [] if they agree.
 
-    trusted: datasets and metrics named by the folder whose code may run. For all others, the stored score counts.
-    scores: whether to compute the score again; otherwise the stored score counts.
+    trusted: datasets and metrics named by the folder whose code may run. For untrusted ones, the stored score is
+    accepted. scores: whether to compute the score again; otherwise the stored score is accepted.
     """
     stored = _read_result(folder)
     config = configuration(folder)
@@ -129,8 +128,8 @@ def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a (folder, differences) pair for a run, or for a study and each of its runs. A study's run that cannot be
-    read counts as different. A run that ended before its first query is skipped.
+    """Yields a (folder, differences) pair for a run, or for a study and each of its runs. A run in a study counts as
+    different if it cannot be read, and is skipped if it ended before its first query.
     """
     is_study = run_folder.is_study(folder)
     if is_study and not (folder / run_folder.RESULT).is_file():
@@ -146,7 +145,9 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 
 
 def agreed(folder: Path) -> str:
-    """Returns the line for a folder without differences. It shows the verdict, because an INVALID run may agree too."""
+    """Returns the line for a folder without differences. The line shows the verdict, because an INVALID run's files may
+    agree too.
+    """
     if not (folder / run_folder.RESULT).is_file():
         return f"{folder}: its files match {digests.SEAL}"
     stored = files.read_json(folder / run_folder.RESULT)
@@ -160,7 +161,8 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the datasets and metrics whose code or programs `check` would need to run for the score, but must not."""
+    """Returns the datasets and metrics whose untrusted code or programs `check` would have to run to compute the score.
+    """
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -181,7 +183,7 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
 
 
 def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
-    """Yields the reasons why the stored score counts; nothing if the score was computed again."""
+    """Yields the reasons why the stored score was accepted; nothing if the score was computed again."""
     result_file = folder / run_folder.RESULT
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
     if not isinstance(accuracy, dict) or accuracy.get("value") is None:
@@ -198,7 +200,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
 
 
 def _model(folder: Path, config: RunConfig) -> Model:
-    """Loads the run's model. A published copy has the manifest in its folder, or only the name of a model file."""
+    """Loads the run's model. A published copy contains the manifest in its folder, or only the name of a model file."""
     if config.models is not None:
         if config.models.is_absolute():
             return load_model_set(config.models)
@@ -212,21 +214,21 @@ def _model(folder: Path, config: RunConfig) -> Model:
 
 
 def is_published(config: RunConfig) -> bool:
-    """Returns whether config.yaml has file names without folders, as `publish` writes them.
-    Runs store absolute paths.
+    """Returns whether config.yaml contains file names without folders, as `publish` writes them. Runs store absolute
+    paths.
     """
     return bool(resolved.without_folder(config))
 
 
 def lacks_data(config: RunConfig) -> bool:
-    """Returns whether a published copy lacks a file that is necessary to compute its score again."""
+    """Returns whether a published copy lacks a file that is needed to compute its score again."""
     return not set(_OF_SCORE).isdisjoint(resolved.without_folder(config))
 
 
 def findings(
     folder: Path, config: RunConfig, trusted: Collection[str] = (), *, scores: bool = True
 ) -> Findings:
-    """Derives the findings from the files. trusted, scores: as in `check`."""
+    """Derives the findings from the run's files. trusted, scores: as in `check`."""
     model = _model(folder, config)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -326,9 +328,9 @@ def _without_folders(value: Any) -> Any:
 def _seal_differences(
     folder: Path, stored: Mapping[str, Any] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Yields files that changed after the run or study ended. stored: content of result.json; {} for a study.
+    """Yields each file that changed after the run or study ended. stored: content of result.json; {} for a study.
 
-    A run that was killed or could not be saved may lack a seal, but then states a reason.
+    A run that was killed or could not be saved may lack a seal, but its reasons then say so.
     """
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)

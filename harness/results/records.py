@@ -63,14 +63,14 @@ BEFORE = "before.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
-"""Columns that every journal has. `measured` reads them."""
+"""Columns that every journal contains, from which `measured` computes its digest."""
 
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
 """Fields of Findings that are copied to findings.json unchanged."""
 
 
 def write(outdir: Path, run: Evidence, started: str) -> None:
-    """Writes the files of one LoadGen run. started: start of the job, which shows which files belong together."""
+    """Writes one LoadGen run's files. started: start of the job, which shows which files belong together."""
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
@@ -95,8 +95,8 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """Reads the files of one LoadGen run. Returns None if the folder has no run. Raises a ConfigError that names a file
-    if its content cannot come from a run.
+    """Reads one LoadGen run's files. Returns None if the folder contains no run. Raises a ConfigError that names the
+    file if a run cannot have written its content.
     """
     path = outdir / run_folder.RUN
     if not path.is_file():
@@ -125,7 +125,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
 
 
 def changed_files(ended: Mapping[str, Any] | None, outdir: Path) -> list[str]:
-    """Returns LoadGen's files that do not match the digests in the last message of the measured process."""
+    """Returns LoadGen's files that do not match the digests in the measured process's last message."""
     if ended is None:
         return []
     written, now = ended["files"], digests(outdir)
@@ -139,7 +139,9 @@ def log_of(
     loadgen_scenario: str,
     outdir: Path,
 ) -> DetailLog:
-    """Returns LoadGen's detail log. The harness scheduler has a derived log; a failed run has an empty one."""
+    """Returns LoadGen's detail log. With the harness scheduler, derives the log from the journal; for a failed run,
+    returns an empty log.
+    """
     if failure is not None:
         return DetailLog()
     if plan.harness_scheduled:
@@ -161,12 +163,12 @@ def _read_completions(outdir: Path, issued: int) -> Completions | None:
 
 
 def read_probes(outdir: Path) -> dict[str, Array] | None:
-    """Returns the columns of the probes; None if the run had no probes or was cut off."""
+    """Returns the columns of the probes; None if the run used no probes or was cut off."""
     return _read_columns(outdir / PROBE_ROWS)
 
 
 def read_ramp(outdir: Path) -> dict[str, Array] | None:
-    """Returns the steps of a ramp; None if the run had no ramp or was cut off."""
+    """Returns the steps of a ramp; None if the run used no ramp or was cut off."""
     return _read_columns(outdir / RAMP_ROWS)
 
 
@@ -176,28 +178,28 @@ def read_facts(outdir: Path) -> dict[str, Array] | None:
 
 
 def _read_columns(path: Path) -> dict[str, Array] | None:
-    """Returns all columns of a file; None if the file does not exist."""
+    """Returns all columns in a file; None if the file does not exist."""
     if not path.is_file():
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        path.open("rb") as opened,  # numpy leaves a file open that is not an archive
+        path.open("rb") as opened,  # because numpy leaves a file open if it is not an archive
     ):
         return _columns(path, opened)
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:
-    """Reads the named columns; without names, reads all columns."""
+    """Reads the named columns, or all columns if none are named."""
     _check_sizes(path)
     with np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in names or file.files}
 
 
 def measured(folder: Path, result: Mapping[str, Any]) -> str:
-    """Returns a digest of the times between all events of a run, in ns. Two different runs never have the same digest.
+    """Returns a digest of the times between all of a run's events, in ns. Two different runs never share a digest.
 
-    A copy of a run has the same digest even if the folder, dates or private names differ. result: the content of
-    result.json, which is used if the run has no journal.
+    A copy keeps the run's digest even if the folder, dates or private names differ. result: the content of result.json,
+    which is used if the run has no journal.
     """
     for part in run_folder.FOLDERS.values():
         path = folder / part / COMPLETIONS
@@ -211,7 +213,7 @@ def measured(folder: Path, result: Mapping[str, Any]) -> str:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raises a ValueError if the columns would need more memory than the size of the file."""
+    """Raises ValueError if the columns would need more memory than the file's size."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -233,7 +235,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            # Only runs with servers have this key.
+            # Only runs with servers write this key.
             **({"no_server_metrics": absent} if absent else {}),
             **({"scored_again": findings.scored_again} if findings.scored_again else {}),
             "code": findings.code,
@@ -251,8 +253,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Returns two values: a mapping from field name to value for Findings, `dataset` and `spec`; and whether the run
-    has a score.
+    """Returns two values: a mapping with the fields of Findings, `dataset` and `spec` by name; and whether the run has
+    a score.
     """
     path = folder / FINDINGS
     if not path.is_file():
@@ -282,7 +284,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
 
 
 class Samples(NamedTuple):
-    """Readings during the performance run; None for a kind that was not read."""
+    """Readings taken during the performance run; None for a kind that was not read."""
 
     host: HostLog | None = None
     power: PowerLog | None = None
@@ -304,8 +306,8 @@ def write_samples(folder: Path, samples: Samples) -> None:
 
 
 def read_samples(folder: Path) -> Samples:
-    """Reads the files that `write_samples` wrote.
-    Raises a ConfigError that names a file if a run cannot have written it.
+    """Reads the files that `write_samples` wrote. Parses the meters' readings. content: a part of findings.json, whose
+    errors the caller reports.
     """
     path = folder / FINDINGS
     with _reading(path):

@@ -1,7 +1,7 @@
-"""Scores the answers of a finished run again after the user's scoring program failed: `python -m harness score RUN`.
+"""Scores a finished run's answers again after the user's scoring program failed: `python -m harness score RUN`.
 
-The answers stay as LoadGen logged them. Only the files that depend on the score are written: findings.json (with the
-time of scoring), accuracy.txt, result.json, the page, and the digests of these files in the seal.
+The answers stay as LoadGen logged them. Only files that depend on the score are written: findings.json (with the time
+of scoring), accuracy.txt, result.json, the page, and the digests of these files in the seal.
 """
 
 import json
@@ -31,7 +31,7 @@ _FAILED = "accuracy-failed"
 
 
 def is_pending(folder: Path) -> bool:
-    """Returns whether only the score of a run is missing, because a program that the user named failed."""
+    """Returns whether a run lacks only its score, because a program that the user named failed."""
     path = folder / run_folder.RESULT
     with suppress(ConfigError):
         stored, kept = files.read_json(path), files.read_json(folder / records.FINDINGS)
@@ -44,7 +44,7 @@ def is_pending(folder: Path) -> bool:
 
 
 def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
-    """Scores the answers and writes the result. If the scoring fails again, raises a RunInvalid and changes nothing.
+    """Scores the answers and writes the result. If scoring fails again, raises RunInvalid and changes nothing.
 
     trusted: datasets named by the run whose code may run.
     """
@@ -71,8 +71,8 @@ def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
 
 
 def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
-    """Returns why the answers cannot be scored.
-    Disagreeing files are a reason: the answers may belong to another run.
+    """Returns the reasons why the answers cannot be scored. Files that disagree are such a reason, because the answers
+    may belong to another run.
     """
     if not is_pending(folder):
         why = "is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"
@@ -87,7 +87,7 @@ def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
 
 
 def _write(folder: Path, findings: Findings, content: Mapping[str, Any]) -> None:
-    """Writes the files that depend on the score. All other digests in the seal stay the same.
+    """Writes the files that depend on the score. All other digests in the seal stay unchanged.
 
     Removes metrics.prom, because only the process that made the run can write it.
     """

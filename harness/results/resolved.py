@@ -30,7 +30,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     }
     if requested.url:
         values["connections"] = spec.connections
-    elif requested.nodes is None:  # with --nodes, each node has a separate plan
+    elif requested.nodes is None:  # because with --nodes each node makes a separate plan
         values |= {"instances": spec.instances, "threads": spec.threads}
     if not requested.mlperf:
         values |= {
@@ -45,7 +45,9 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def _queries(plan: LoadPlan) -> int:
-    """Returns the value of --queries that repeats the run. For --until without arrivals, this is the minimum number."""
+    """Returns the value of --queries that repeats the run. With --until but without arrivals, this is the minimum
+    number.
+    """
     least = plan.least_queries if plan.schedule is None else None
     return least or plan.query_count
 
@@ -63,7 +65,8 @@ def absolute(requested: RunConfig) -> dict[str, Any]:
 
 
 def without_folder(config: RunOptions) -> list[str]:
-    """Returns the fields of a stored configuration that have a file name without a folder, as `publish` writes them."""
+    """Returns the fields in a stored configuration that contain a file name without a folder, as `publish` writes them.
+    """
     fields = [
         name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
     ]
@@ -92,13 +95,15 @@ def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    """Makes the path of a plug-in's file absolute. Leaves the name of a plug-in unchanged."""
+    """Makes a plug-in file's path absolute. Leaves a plug-in's name unchanged."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """Returns a meter's argument with absolute paths: the folder for rapl and hwmon, the words of a command."""
+    """Returns a meter's argument with absolute paths: the folder for rapl and hwmon, the words of the command for other
+    meters.
+    """
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":
@@ -109,8 +114,8 @@ def absolute_argument(meter: str, argument: str) -> str:
 
 
 def _absolute_word(word: str, *, first: bool) -> str:
-    """Makes the path of a file absolute. A first word without a slash is searched on PATH. Other words without a slash
-    or dot stay unchanged (`ipmitool power`), even if a file has the same name.
+    """Makes the path of a file absolute. Searches PATH for a first word without a slash. Leaves other words without a
+    slash or dot unchanged (`ipmitool power`), even if a file has the same name.
     """
     is_named = "/" in word or ("." in word and not first)
     return str(Path(word).absolute()) if is_named and Path(word).is_file() else word

@@ -1,4 +1,4 @@
-"""Assembles result.json from the verdict, reasons, doubts and all numbers. Pure."""
+"""Assembles result.json from the verdict, reasons, doubts and all numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
@@ -78,7 +78,8 @@ _OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
     "probes": probes.section,
     "cancellations": cancellations.section,
 }
-"""Maps a key of result.json to a function. It returns the content, or None for runs without this content."""
+"""Maps a key of result.json to a function that returns the key's content, or None if the run lacks this content.
+"""
 
 
 def result(findings: Findings) -> Result:
@@ -138,7 +139,7 @@ def result(findings: Findings) -> Result:
 
 
 def _described(findings: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
-    """Returns the backend's two reports: after loading, and after the run."""
+    """Returns the backend's two descriptions of itself: after loading, and after the run."""
     if findings.loaded is None:
         return None
     used = run.ended.get("backend") if run is not None and run.ended is not None else None
@@ -162,7 +163,8 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """Returns the reason for a job that lacks one of the runs that --mode requests. Used only without other reasons."""
+    """Returns the reason if the job lacks one of the runs that --mode requests. Used only if no other reason was found.
+    """
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):
@@ -243,9 +245,9 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
     if findings.loaded is not None:
         sha256 = findings.loaded.model_sha256
-        # not_for_submission reports --model-file, and config.yaml has its digest
+        # not_for_submission reports --model-file, and config.yaml contains the file's digest
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        if not findings.model.unpinned_own:  # reported in not_for_submission
+        if not findings.model.unpinned_own:  # not_for_submission reports such a model
             yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -260,7 +262,7 @@ def _machine_doubts(
 ) -> Iterable[Reason]:
     run, load = findings.performance, dict(findings.load)
     if run is not None and client.local_servers(run):
-        load["others"] = None  # a server on this machine would count as another process
+        load["others"] = None  # because a server on this machine would count as another process
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = load.get("others"), bool(findings.config.url)
@@ -460,8 +462,8 @@ def _models(findings: Findings) -> ModelsSection:
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:
-    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported at the
-    end of a run, or as planned if no run ended.
+    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: as reported at
+    the end of a run, or as planned if no run ended.
     """
     pinned = findings.spec.pinned
     placed = findings.calibration.placed if findings.calibration else ()
@@ -484,7 +486,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         plan["issuer_slice"] = ended["slice"]
     if ended.get("elastic"):
         done = last.done if last else None
-        wide = findings.spec.instances  # the wide instance is the last worker
+        wide = findings.spec.instances  # because the wide instance is the last worker
         samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
         plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan

@@ -24,7 +24,7 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
 
 
 class RunFiles(NamedTuple):
-    """Content of a run's folder. performance: the performance run; None without one."""
+    """The files in a run's folder. performance: the performance run; None without one."""
 
     name: str
     folder: Path
@@ -34,17 +34,18 @@ class RunFiles(NamedTuple):
     performance: Evidence | None
 
     def codes(self, kind: str) -> str:
-        """Returns the codes of the `reasons` or `doubts` as one text, separated by spaces."""
+        """Returns the codes in `reasons` or `doubts` as one text, separated by spaces."""
         return " ".join(entry["code"] for entry in self.result[kind])
 
 
 def read_files(
     folder: Path, known: Evidence | None = None, *, with_evidence: bool = True
 ) -> RunFiles:
-    """Reads a run's folder. Raises a ConfigError that names a file if it is missing or if a run cannot have written it.
+    """Reads a run's folder. Raises a ConfigError that names the file if a file is missing or if a run cannot have
+    written it.
 
     known: the performance run, if it is still in memory. with_evidence: whether to read the performance run, which may
-    have millions of rows.
+    contain millions of rows.
     """
     result = files.read_json(folder / run_folder.RESULT)
     config = read_config(folder)
@@ -81,8 +82,8 @@ def read_config(folder: Path) -> dict[Any, Any]:
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
-    """Turns an exception about missing content into a ConfigError.
-    folder: one folder, or the names of several folders.
+    """Converts an exception about missing content to a ConfigError. folder: one folder, or the names of several
+    folders.
     """
     return files.reading(f"{folder}: its files do not fit together", "run `check` for details")
 
@@ -90,7 +91,9 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
 def check_shape(
     result: Mapping[str, Any], path: Path, hint: str = "run `check` for details"
 ) -> None:
-    """Raises a ConfigError that lists the required keys of result.json with unusable values. path: the file's path."""
+    """Raises a ConfigError that lists the required keys of result.json whose values are unusable. path: the file's
+    path.
+    """
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
         entries = [one if isinstance(one, dict) else {} for one in result[name]]

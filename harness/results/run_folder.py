@@ -1,4 +1,4 @@
-"""Creates result folders. The name of an incomplete folder ends in `.partial`."""
+"""Creates result folders. While a folder is incomplete, its name ends in `.partial`."""
 
 import re
 from contextlib import suppress
@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.results.seal import digests
 
 RESULTS = "results"
-"""Folder for results if --out is not given."""
+"""Folder for results if --out is not set."""
 RESULT = "result.json"
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -18,7 +18,7 @@ ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 LATEST = "latest"
 TIMED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]+")
-"""Matches a name that the harness gave to a folder: the start, the scenario, the backend and the model."""
+"""Matches a folder name that the harness chose: the start, the scenario, the backend and the model."""
 """Name of the link to the newest run in a results folder."""
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
@@ -28,27 +28,27 @@ STUDIES = (
     *(PEAK, REPEATS, OVERHEAD, WORKERS, RUNTIMES),
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
-"""File names of the summaries of a study, which are in the folder of its runs."""
+"""File names of study summaries, which lie in the folder that contains the study's runs."""
 TURNS = "turns.json"
-"""File with the comparison that `rerun` made, in the folder of its runs."""
+"""File with the comparison that `rerun` made, in the folder that contains its runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"
-"""File with the IP address and port of the Prometheus endpoint while a run lasts, e.g. 127.0.0.1:9464."""
+"""File with the IP address and port of the Prometheus endpoint during a run, such as 127.0.0.1:9464."""
 RUN = "run.json"
-"""File that describes one LoadGen run; each LoadGen run in the folder has one."""
+"""File that describes one LoadGen run; the folder contains one for each LoadGen run."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
-"""Maps the role of a LoadGen run to its folder inside the result folder."""
+"""Maps a LoadGen run's role to its folder inside the result folder."""
 PERFORMANCE = FOLDERS["performance"]
 
 
 class ResultFolder:
-    """A folder that has the name `path` while it is written, and the name `final` once it is complete."""
+    """A folder that is named `path` while it is written, and `final` once it is complete."""
 
     def __init__(self, final: Path, option: str = "--out") -> None:
         """Creates the folder. option: the option that sets `final`, for error messages."""
         try:
             taken = final.exists() or final.is_symlink()
-        except OSError as e:  # the name is too long
+        except OSError as e:  # for example because the name is too long
             raise ConfigError(
                 f"{final} cannot be created ({e.strerror}): pass a different {option}"
             ) from e
@@ -75,7 +75,7 @@ class ResultFolder:
             ) from e
 
     def subfolder(self, role: str) -> Path:
-        """Creates the folder of a LoadGen run. Raises an OSError if the result folder was removed."""
+        """Creates the folder for a LoadGen run. Raises OSError if the result folder was removed."""
         path = self.path
         for name in FOLDERS[role].split("/"):
             path = path / name
@@ -83,23 +83,23 @@ class ResultFolder:
         return path
 
     def adopt(self, folder: Path) -> None:
-        """Moves the files of another run's folder into this folder.
-        The other folder is inside this one or next to it.
+        """Moves the files from another run's folder into this folder. The other folder must be inside this folder or
+        next to it.
         """
         for path in sorted(folder.iterdir()):
             path.rename(self.path / path.name)
         folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Seals a run's files and renames the folder to its final name.
-        newest: whether the link `latest` should point to it.
+        """Seals the run's files and renames the folder to its final name. newest: whether the link `latest` should
+        point to it.
         """
         if (self.path / RESULT).is_file():
             digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / LATEST
-        with suppress(OSError):  # the link is only a convenience
-            # Only a link to a sibling folder is ours; it may be replaced.
+        with suppress(OSError):  # because the link is only a convenience
+            # The harness made the link, and may replace it, only if the link points to a sibling folder.
             ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
@@ -111,8 +111,7 @@ def is_study(folder: Path) -> bool:
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
-    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>.
-    Adds a number if two runs start at the same time.
+    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>. Adds a number if two runs start at the same time.
     """
     if out is not None:
         return ResultFolder(out)
@@ -123,11 +122,11 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # else another run took the name after it was chosen
+            if free_name(final) == final:  # otherwise another run took the name after it was chosen
                 raise
 
 
 def _plain(name: str) -> str:
-    """Returns a plug-in's path in a form that fits into a folder name. File systems limit a name to 255 bytes."""
+    """Returns a plug-in's path in a form that is valid in a folder name. File systems limit a name to 255 bytes."""
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]

@@ -108,7 +108,7 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
 
 
 def _details(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields everything that the first screen omits, beginning with doubts and notes."""
+    """Yields everything that the first screen omits, starting with doubts and notes."""
     notes = [f"not for submission: {note}" for note in result["not_for_submission"]]
     notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
     yield from (f"  doubt   {doubt['code']}: {doubt['text']}" for doubt in result["doubts"])
@@ -122,7 +122,7 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yields the lines of `python -m harness runs`. A run whose folder no longer exists is marked `removed`.
 
-    Offline has no p99, because it would only reflect how many samples were issued at once.
+    Offline gets no p99, because it would only reflect how many samples were issued at once.
     """
     units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
     columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
@@ -194,14 +194,14 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _elastic(elastic: Mapping[str, Any]) -> str:
-    """Returns how many queries were alone, and how long they took with and without all cores."""
+    """Returns how many queries were alone, and how long they took with all cores and with fewer cores."""
     times = [show_ns(elastic[key]) for key in ("wide_ns", "narrow_ns")]
     samples = counted(elastic["samples"], "query", "queries")
     return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} instead of {times[1]}"
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    """Returns the limits of the client, and how busy it was."""
+    """Returns the client's limits, and how busy it was."""
     servers = counted(len(client["peers"]), "server")
     parts = [
         f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"
@@ -219,7 +219,7 @@ def _client(client: Mapping[str, Any]) -> str:
 
 
 def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
-    """Returns a table with a row per percentile; None without latencies. journal: adds the journal's percentiles."""
+    """Returns a table with one row per percentile; None without latencies. journal: adds the journal's percentiles."""
     latency, intervals = result["latency_ns"], result.get("latency_intervals_ns") or {}
     if not latency:
         return None
@@ -255,11 +255,11 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 
 
 def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
-    """Yields one note that lists the percentiles without an interval, and the length of a run that would give them one.
+    """Yields one note that lists the percentiles without an interval, and how long a run must be to give them one.
 
-    A higher percentile never needs a shorter run than a lower percentile, although its own estimate may say so.
+    A higher percentile never needs a shorter run than a lower one, even if its own estimate says so.
 
-    length_s: length of this run; None if unknown.
+    length_s: length of the finished run; None if unknown.
     """
     names: dict[int, list[str]] = {}
     longest = 0
@@ -294,12 +294,12 @@ def stage_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def _source(text: str) -> str:
-    """Returns `LoadGen`, `harness` (for the harness scheduler) or `the journal`."""
+    """Returns the source of the numbers: `LoadGen`, `harness` (for the harness scheduler) or `the journal`."""
     return "the journal" if "from the journal" in text else text.split(maxsplit=1)[0]
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    """Yields the lines about --meter; nothing without this option."""
+    """Yields the lines about power; nothing without --meter."""
     if reason not in (None, NO_METER):
         yield f"{'power':<{_LABEL}}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):

@@ -11,16 +11,17 @@ Cell = str | int | float | None
 
 
 class Column(NamedTuple):
-    """Column of a table. unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
+    """A table column. unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit such as FLOP/s.
+    """
 
     name: str
     unit: str = ""
 
     @property
     def title(self) -> str:
-        """Name and unit, as in a CSV or JSON file."""
+        """Name and unit, as written in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
-        known = not plain or self.name == plain  # e.g. the column "bytes", whose unit is bytes
+        known = not plain or self.name == plain  # for example the column "bytes", whose unit is bytes
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 
@@ -31,13 +32,13 @@ def columns(heads: str) -> list[Column]:
 
 
 class Table(NamedTuple):
-    """Table with a title and notes. An unmeasured cell is None."""
+    """Table with a title and notes. A cell that was not measured is None."""
 
     key: str
-    """Name of the files, and value of --table that selects this table."""
+    """Name of the table's files, and value of --table that selects the table."""
     title: str
     about: str
-    """One sentence about the content."""
+    """One sentence about the table's content."""
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
@@ -54,7 +55,7 @@ class Table(NamedTuple):
 
 
 def without_empty(table: Table) -> Table:
-    """Returns the table without columns in which nothing was measured."""
+    """Returns the table without columns that contain no measurement."""
     kept = [any(row[i] is not None for row in table.rows) for i in range(len(table.columns))]
     if not table.rows:
         return table
@@ -75,7 +76,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
 
 
 def show_cell(cell: Cell, unit: str) -> str:
-    """Returns the cell in its unit; `-` for None."""
+    """Returns the cell with its unit; `-` for None."""
     if cell is None:
         return "-"
     if isinstance(cell, str) or not unit:
@@ -93,7 +94,9 @@ def _large(value: float, unit: str) -> str:
 
 
 def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
-    """Yields the table for readers. most_rows: largest number of rows; a last line counts the remaining rows."""
+    """Yields the table as lines for readers. most_rows: largest number of rows; the last line then counts the remaining
+    rows.
+    """
     rows = table.rows if most_rows is None else table.rows[:most_rows]
     yield f"{table.title}: {table.about}"
     yield from (f"  {line}" for line in aligned(table.columns, rows))
@@ -103,7 +106,7 @@ def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
 
 
 def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Yields the columns' names, then the rows, with words aligned left and numbers aligned right."""
+    """Yields the column names, then the rows; words are aligned left, numbers right."""
     cells = [[column.name for column in columns], *shown_rows(columns, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -122,5 +125,5 @@ def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> lis
 
 
 def to_csv(table: Table) -> str:
-    """Returns CSV. Units appear only in the column names, and None becomes an empty field."""
+    """Returns CSV. Only the column names contain units, and None becomes an empty field."""
     return cells.to_text([column.title for column in table.columns], table.rows)

@@ -1,4 +1,4 @@
-"""Picks the numbers with which the page of a run begins. Pure."""
+"""Picks the numbers at the top of a run's page. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -20,31 +20,31 @@ from harness.results.numbers import OPEN, Number, numbers
 from harness.results.pages.page import typeset
 
 MOST = 6
-"""Largest number of tiles."""
+"""A page shows at most this many tiles."""
 
 _TILED_ROWS = {"accuracy": "Accuracy", "tokens": "Answer tokens"}
-"""Maps a row of the answer to the tile that has its numbers."""
+"""Maps a row of the answer to the tile that shows the row's numbers."""
 
 _Numbers = Mapping[str, Number]
 
 
 class Tile(NamedTuple):
-    """A number that a reader looks for first. All texts are plain."""
+    """A number that readers look for first. All texts are plain, without markup."""
 
     label: str
     number: str
     """The number with its unit."""
     about: str = ""
-    """The bound, the interval or the share that belongs to the number."""
+    """The bound, interval or share that qualifies the number."""
     is_bad: bool = False
     """Whether the number misses a bound or a target."""
     is_good: bool = False
-    """Whether the number keeps its bound while a run is in progress."""
+    """Whether the number keeps its bound while the run is in progress."""
 
 
 def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
-    """Returns at most MOST tiles. A number that was not measured has no tile. result: the content of result.json."""
-    if result["mode"] == "accuracy":  # the headline is the score
+    """Returns at most MOST tiles. A number that was not measured gets no tile. result: the content of result.json."""
+    if result["mode"] == "accuracy":  # because the headline is the score
         return []
     scenario, known = scenario_named(result["scenario"]), numbers(result)
     tokens = list(_tokens(result, known))
@@ -59,7 +59,7 @@ def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
 
 
 def without_tiled(rows: Mapping[str, str], shown: Sequence[Tile]) -> dict[str, str]:
-    """Returns the rows of an answer without the rows whose numbers the tiles show."""
+    """Returns an answer's rows without the rows whose numbers the tiles show."""
     labels = {tile.label for tile in shown}
     return {name: text for name, text in rows.items() if _TILED_ROWS.get(name) not in labels}
 
@@ -92,7 +92,7 @@ def _latencies(result: Mapping[str, Any], scenario: Scenario, known: _Numbers) -
         if slo is not None and name == main:
             bound = beside_slo(result, name, one.value, slo).lstrip(" ,")
             is_bad = one.value > slo.bound_ns
-        is_known = (one.low, one.high) != OPEN  # the headline says why it is unknown
+        is_known = (one.low, one.high) != OPEN  # the headline already says why it is unknown
         interval = interval_of(result, name, one.value).strip(" ()") if is_known else ""
         about = "; ".join(filter(None, (bound, interval)))
         yield Tile(f"{name} latency", show_ns(one.value), about, is_bad)
@@ -133,16 +133,17 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[Tile]:
 
 
 def _energy(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
-    """Yields the energy by the first meter with a reading."""
+    """Yields the energy from the first meter with a reading."""
     for reading in ((result.get("power") or {}).get("readings") or ())[:1]:
         per = "sample" if scenario.all_at_once else "query"
-        is_estimate = reading["provenance"] == "estimated"  # the domain is then a long sentence
+        is_estimate = reading["provenance"] == "estimated"  # because the domain is then a long sentence
         number = show_si(reading[f"joules_per_{per}"], "J")
         yield Tile(f"Energy per {per}", number, "estimated" if is_estimate else reading["domain"])
 
 
 def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
-    """Yields tokens/s and the p99 of the token times, or the percentile and the value that an SLO judges."""
+    """Yields tokens/s and the p99 of each token time, or, if an SLO judges the time, the judged percentile and value.
+    """
     tokens = result.get("tokens") or {}
     if (per_s := known.get("tokens")) is None:
         return
@@ -168,14 +169,14 @@ def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
 
 
 def _judged_ns(result: Mapping[str, Any], slo: Slo) -> float | None:
-    """Returns the value that the verdict compared with the SLO, in ns; None if the run does not have it."""
+    """Returns the value that the verdict compared with the SLO, in ns; None if the run did not measure it."""
     judged = (result.get("goodput") or {}).get("slos") or ()
     values: Iterator[float | None] = (one["value_ns"] for one in judged if one["slo"] == str(slo))
     return next(values, None)
 
 
 def _batch(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
-    """Yields the mean batch of a run whose dispatcher forms batches."""
+    """Yields the mean batch size if the run's dispatcher forms batches."""
     mean = (result.get("queries") or {}).get("mean_batch")
     most = (result.get("plan") or {}).get("max_batch") or 1
     if mean is not None and most > 1 and (scenario.scheduled or scenario.all_at_once):
@@ -183,7 +184,7 @@ def _batch(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
 
 
 def _cores(result: Mapping[str, Any]) -> Iterator[Tile]:
-    """Yields the cores that the model used; nothing if a server has the model."""
+    """Yields the number of cores that the model used; nothing if the model runs on a server."""
     busy = (result.get("measured_process") or {}).get("cpu_over_wall")
     cores = (result.get("plan") or {}).get("cores")
     if busy is not None and cores and not result.get("client"):

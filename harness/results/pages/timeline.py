@@ -1,4 +1,4 @@
-"""Draws latency, rate, power and the machine in stacked panels over a common time axis."""
+"""Draws latency, rate, power and machine readings in stacked panels over a common time axis."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,15 +22,15 @@ from harness.types import Array, PowerSource
 
 _BINS = 120
 _POWER_S = 0.5
-"""Shortest period over which power is averaged. A counter that is refreshed ten times per second but read twenty times
-would otherwise alternate between zero and twice the power.
+"""Shortest period over which power is averaged. Without it, a counter that is refreshed ten times per second but read
+twenty times would alternate between zero and twice the power.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
-    """Panel of a figure. lines: traces without their axis. height: as a multiple of a usual panel."""
+    """One panel of a figure. lines: traces without their axis. height: as a multiple of the usual height."""
 
     lines: Sequence[Mapping[str, Any]]
     axis: Mapping[str, Any]
@@ -38,7 +38,7 @@ class _Panel(NamedTuple):
 
 
 def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
-    """Draws a run over time. run: a run with completions. latency_ns: (queries,)."""
+    """Draws a run over time. run: a run that completed queries. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     at_s = _completed_s(run, len(latency_ns))
@@ -61,9 +61,9 @@ def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
 def _beside(
     beside: Samples, begun_ns: int, shown_s: tuple[float, float]
 ) -> Mapping[str, Sequence[_Panel]]:
-    """Maps each kind of readings to its panels. Omits panels without a curve in the time that the plot shows first.
+    """Maps each kind of readings to its panels. Omits panels that show no curve in the initial view.
 
-    shown_s: begin and end of this time.
+    shown_s: start and end of the initial view.
     """
     made: dict[str, Iterator[_Panel]] = {}
     if beside.server is not None:
@@ -76,14 +76,15 @@ def _beside(
 
 
 def _is_within(panel: _Panel, shown_s: tuple[float, float]) -> bool:
-    """Returns whether a line of the panel is visible between two times."""
+    """Returns whether a line in the panel is visible between two times."""
     first_s, last_s = shown_s
     lines = ([x for x in line["x"] if x is not None] for line in panel.lines)
     return any(min(x) <= last_s and first_s <= max(x) for x in lines)
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
-    """Draws p99 and the rate of several runs, each starting at its first query. runs: runs with completions."""
+    """Draws the p99 and the rate of several runs, each starting at its first query. runs: runs that completed queries.
+    """
     latencies, rates, last_s = [], [], 0.0
     for name, run in runs.items():
         assert run.done is not None
@@ -102,7 +103,7 @@ def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
 
 
 def _completed_s(run: Evidence, queries: int) -> Array:
-    """Returns the (queries,) times at which whole queries were answered, in s after the first query's due time."""
+    """Returns the (queries,) times at which complete queries were answered, in s after the first query's due time."""
     assert run.done is not None
     samples = run.plan.samples_per_query
     completed_ns = run.done.columns["completed_ns"][: queries * samples]
@@ -112,8 +113,8 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
-    """Returns, for equal intervals, the middles in s,
-    the sorted latencies of the queries completed in each, and queries/s.
+    """Divides the time into equal intervals, and returns each interval's middle in s, the sorted latencies of the
+    queries completed in it, and queries/s.
     """
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
@@ -124,8 +125,8 @@ def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Yields panels with the percentiles and the rate of the queries completed in each interval. Begins with the rate if
-    it is the answer of the scenario.
+    """Yields panels with the percentiles and the rate of the queries completed in each interval. Starts with the rate
+    if it is the scenario's main number.
     """
     x, rows, per_s = _binned(at_s, latency_ns)
     dotted = {"dash": "dot", "width": 1}  # drawn below p99, because both lines may coincide
@@ -151,7 +152,7 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:
-    """Yields a panel of hits, loads and evictions per second for a run of several models."""
+    """Yields a panel with hits, loads and evictions per second for a run with several models."""
     assert run.done is not None
     columns = run.done.columns
     if "origin" not in columns or len(at_s) != len(columns["origin"]):
@@ -185,7 +186,8 @@ def _of_tier(tier: str) -> list[int]:
 
 
 def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
-    """Returns a percentile of each row in ms. rows: sorted latencies. An empty row gives None, a gap in the line.
+    """Returns one percentile of each row, in ms. rows: sorted latencies. For an empty row it is None, which leaves a
+    gap in the line.
 
     fraction: in (0, 1); None selects the slowest latency.
     """
@@ -214,7 +216,9 @@ def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
 def _watts(
     source: PowerSource, readings: Sequence[tuple[int, float]]
 ) -> tuple[Array, Array] | None:
-    """Returns the times (wall clock in ns) and the watts; None if the counter went backwards without explanation."""
+    """Returns the times (wall clock in ns) and the power in watts; None if the counter went backwards without
+    explanation.
+    """
     at = np.array([t for t, _ in readings], np.float64)
     value = np.array([v for _, v in readings])
     if source.unit == "W":
@@ -229,7 +233,7 @@ def _watts(
 
 
 def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Yields panels with the busy cores and, if the machine reports them, frequency and temperature."""
+    """Yields panels that show the busy cores and, if the machine reports them, frequency and temperature."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     counters: Mapping[str, Callable[[Row], float]] = {
@@ -250,7 +254,7 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 
 
 def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Yields panels with the servers' metrics: requests, shares, and work per second."""
+    """Yields panels that show the servers' metrics: requests, shares, and work per second."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     for title, names in (
@@ -276,12 +280,12 @@ def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """Returns a line that shows how much a counter grew per second; None if the rows lack the counter."""
+    """Returns a line that shows by how much a counter grew per second; None if the rows lack the counter."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
             points.append((at, counter(row)))
-        except KeyError:  # not reported by the machine, or the process has not started yet
+        except KeyError:  # the machine does not report it, or the process has not started yet
             continue
     x, y = np.array(points, np.float64).reshape(-1, 2).T
     later = np.diff(x) > 0
@@ -294,8 +298,8 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """Returns a line with the highest value of the columns with `prefix` and,
-    with a second name, a line with the lowest.
+    """Returns a line with the highest value among the columns with `prefix` and, if there is a second name, a line with
+    the lowest value.
     """
     values = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
     known = [i for i, of_row in enumerate(values) if of_row]
@@ -308,7 +312,9 @@ def _range(
 
 
 def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
-    """Returns a line of fewer points that keeps the extremes. gap_s: distance between points that breaks the line."""
+    """Returns a line with fewer points that keeps the extremes. gap_s: distance between points at which the line
+    breaks.
+    """
     breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
     parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
     xs: list[float | None] = []
@@ -326,7 +332,7 @@ def _stacked(
     shown_s: Sequence[float],
     window_s: Sequence[float],
 ) -> Figure:
-    """Stacks panels above one time axis. shown_s: times that the initial view includes."""
+    """Stacks panels above one time axis. shown_s: times that the initial view must include."""
     heights = [panel.height * _PANEL_REM for panel in panels]
     total = sum(heights) + _GAP_REM * (len(panels) - 1)
     data: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Shows names of code and values of settings as words for readers of pages."""
+"""Shows names from code and values of settings in words that readers of pages understand."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,17 +23,17 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "ns": show_ns,
     "s": lambda seconds: show_ns(seconds * NS_PER_S),
 }
-"""Maps a unit at the end of a name to the function that shows a value with its unit."""
+"""Maps a unit at the end of a name to the function that formats a value with this unit."""
 
 _FLAGS = frozenset(("smt_active", "turbo"))
-"""Names whose values 0 and 1 mean no and yes."""
+"""Names for which the values 0 and 1 mean no and yes."""
 
 _JOINT = re.compile(r"_|\.(?=[a-z])")
 
 
 def words(name: str) -> str:
-    """Returns a name of code as words, without the unit at its end: 'issue_delay.p50' -> 'issue delay p50'. Does not
-    change words with capitals, e.g. names of variables.
+    """Returns a name from code as words, without the unit at its end: 'issue_delay.p50' -> 'issue delay p50'. Keeps
+    words with capitals, such as environment variables, unchanged.
     """
     return " ".join(filter(None, map(_spelled, name.split(" "))))
 
@@ -48,13 +48,13 @@ def _spelled(word: str) -> str:
 
 
 def _unit(name: str) -> str:
-    """Returns the unit at the end of a name; '' without one, or in a rate, e.g. output_per_s."""
+    """Returns the unit at the end of a name; '' if the name has no unit or is a rate, such as output_per_s."""
     rest, joint, last = name.rpartition("_")
     return last if joint and last in _SHOWN and not rest.endswith("_per") else ""
 
 
 def settings(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields (setting, value) pairs for readers. The name of a nested setting begins with the outer key."""
+    """Yields (setting, value) pairs for readers. A nested setting's name begins with the outer key."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from settings(value, f"{prefix}{words(key)} ")
@@ -86,5 +86,5 @@ def _number(key: str, value: int | float) -> str:
 
 
 def plain(value: float) -> str:
-    """Formats a number with up to six significant digits and without a power of ten."""
+    """Formats a number with up to six significant digits and without an exponent."""
     return f"{Decimal(f'{value:.6g}'):f}"

@@ -21,20 +21,20 @@ from harness.results.run_folder import ResultFolder
 from harness.results.seal import digests
 
 PUBLISHED = "published.txt"
-"""File in the copy with the list of replacements."""
+"""File in the copy that lists the replacements."""
 
 _MOST_FILES = 3
-"""A row of the list names at most this many files."""
+"""A row in the list names at most this many files."""
 
 _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
-"""Matches a link to Plotly's script outside the copied folder."""
+"""Matches a link to plotly's script outside the copied folder."""
 
 
 def publish(folder: Path, out: Path) -> list[str]:
-    """Copies the folder of a run or study to `out`. Returns the list of replacements, one line each.
+    """Copies a run's or study's folder to `out`. Returns the list of replacements, one line each.
 
     Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds differences in the
-    copy that the original does not have. In the last case, the copy is removed.
+    copy that the original does not have. If `check` finds such differences, the copy is removed.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(
@@ -69,7 +69,7 @@ class _Copy:
             self._copy_manifest(path.parent)
         lines = list(self._lines())
         files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
-        # Inner folders come first, because the seal of an outer folder contains the digests of their seals.
+        # Inner folders come first, because the outer folder's seal contains the digests of their seals.
         for path in sorted(self._source.rglob(digests.SEAL), key=lambda path: -len(path.parts)):
             digests.write(self._target / self._renamed(path.parent))
         for path in sorted(self._source.rglob(records.FINDINGS)):
@@ -77,13 +77,13 @@ class _Copy:
         return lines
 
     def _renamed(self, path: Path) -> Path:
-        """Returns the path in the copy. File names can be private, too."""
+        """Returns the path inside the copy. File names are replaced as well, because they may be private."""
         parts = path.relative_to(self._source).parts
         return Path(*(self._replacements.text(part, Counter()) for part in parts))
 
     def _copy(self, path: Path, target: Path) -> None:
         if path.is_symlink() and path.name == run_folder.LATEST:
-            return  # no note: the harness made this link itself
+            return  # no note, because the harness itself made this link
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():
@@ -108,7 +108,7 @@ class _Copy:
         target.write_bytes(content)
 
     def _copy_manifest(self, run: Path) -> None:
-        """Copies the files outside the folder that `check` reads: the manifest, or a set and its manifests."""
+        """Copies the files that `check` reads outside the folder: the manifest, or a set and its manifests."""
         config = recheck.configuration(run)
         if config.models is None:
             self._copy_yaml(run, Path(config.model))
@@ -121,7 +121,9 @@ class _Copy:
             self._copy_yaml(run, config.models, yaml_of(content))
 
     def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
-        """Copies a manifest or a set. text: changed content of the copy. Skips a model that is not a manifest."""
+        """Copies a manifest or a set. text: the copy's content, if it was changed. Skips a model that is not a
+        manifest.
+        """
         if not (is_path(str(file)) and file.suffix in (".yaml", ".yml") and file.is_file()):
             return
         folder = self._target / self._renamed(run) / recheck.MODEL

@@ -1,4 +1,4 @@
-"""Collects the private texts in result folders, and replaces them."""
+"""Collects private texts in result folders, and replaces them."""
 
 import html
 import io
@@ -20,16 +20,15 @@ from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
 _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
-"""Matches the home folders of other users, in case the run was made elsewhere."""
+"""Matches other users' home folders, because the run may have been made elsewhere."""
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""Minimum length of a name that is replaced everywhere. Shorter names, and names that are also words in results, are
-replaced only in paths and addresses.
+"""A shorter name, or a name that is also a word in results, is replaced only in paths and addresses.
 """
 
 _LEAST_ARGUMENT = 8
-"""Minimum length of a meter's argument that is replaced everywhere. A shorter argument may be a number."""
+"""A meter's argument is replaced everywhere only if it is at least this long. A shorter argument may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
 """Larger files are not searched for settings."""
@@ -40,7 +39,7 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     html.escape,
 )
-"""Ways in which a log, JSON or a page may spell a text."""
+"""Ways in which a log, a JSON file or a page may spell a text."""
 
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
@@ -61,7 +60,7 @@ HOME = Replaced("home folder", "~")
 
 
 class Replacements:
-    """Private texts of result folders: paths of files, arguments of meters, home folder, user and host."""
+    """Private texts in result folders: file paths, meters' arguments, home folder, user and host."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         """Collects the private texts. folders: result folders, whose settings reveal which texts are private."""
@@ -88,15 +87,15 @@ class Replacements:
         ]
         named = re.compile("|".join(patterns) or "(?!)")
         for old, one in self._texts.items():
-            # The replacement keeps the path's last folder, which may be named after the user.
+            # The replacement keeps the last folder of the path, which may be named after the user.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
 
     def file(self, content: bytes, name: str) -> tuple[bytes, Counter[Replaced]]:
-        """Returns a text file's content without private texts, and how often each kind was replaced.
+        """Returns a text file's content without private texts, and how often each kind of text was replaced.
 
-        Parses and rewrites YAML, because it folds long texts over several lines.
+        Parses and rewrites YAML files, because YAML folds long texts over several lines.
         """
         counts: Counter[Replaced] = Counter()
         text = content.decode("utf-8", "surrogateescape")
@@ -118,8 +117,8 @@ class Replacements:
         return self._pattern.sub(new, text)
 
     def stand_in(self, content: bytes) -> bool:
-        """Returns whether a binary file contains a private text. NumPy's archives are searched only in arrays of texts,
-        because numbers may happen to have the same bytes as a short name.
+        """Returns whether a binary file contains a private text. In NumPy archives, only arrays of texts are searched,
+        because numbers may happen to contain the same bytes as a short name.
         """
         known = [*self._texts, *(name for name in self._names if len(name) >= _LEAST_LETTERS)]
         with suppress(ValueError, TypeError, AttributeError, OSError, zipfile.BadZipFile):
@@ -143,11 +142,11 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # results show homes as ~
+            for text in dict.fromkeys((path, private.hide(path))):  # because results show homes as ~
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
-        """Adds the private texts in `settings`, which are a run's settings or the plan of a LoadGen run."""
+        """Adds the private texts in `settings`, which is a run's configuration or a LoadGen run's plan."""
         for key, value in settings.items():
             for text in value if isinstance(value, list) else [value]:
                 if not isinstance(text, str):
@@ -172,7 +171,7 @@ class Replacements:
             self._add(argument, replaced._replace(new=replaced.new.partition("=")[2]))
 
     def _alternatives(self) -> Iterator[str]:
-        """Yields regular expressions for all private texts, the longest text first."""
+        """Yields regular expressions for all private texts, longest text first."""
         for text in sorted(self._texts, key=len, reverse=True):
             pattern = private.home_pattern if self._texts[text] == HOME else private.path_pattern
             yield pattern(text) if text[0] in "/~" else _anywhere(text)
@@ -193,7 +192,7 @@ def _small_files(folder: Path) -> list[Path]:
 
 
 def _texts_of_results(folder: Path) -> Iterator[str]:
-    """Yields texts in the folder that programs read: heads of tables, keys of JSON, LoadGen's logs."""
+    """Yields the texts in the folder that programs read: table headings, JSON keys, LoadGen's logs."""
     for path in _small_files(folder):
         if path.suffix == ".csv":
             yield path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
@@ -205,7 +204,7 @@ def _texts_of_results(folder: Path) -> Iterator[str]:
 
 
 def _settings(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Yields the settings of runs and the plans of LoadGen runs, from all YAML and JSON files of the folder."""
+    """Yields the settings of runs and the plans of LoadGen runs, from all YAML and JSON files in the folder."""
     for path in _small_files(folder):
         if path.suffix in _PARSERS and path.name not in FILES:
             with suppress(ValueError, RecursionError):
@@ -228,8 +227,8 @@ _ADDRESSES = ("path", "answers", "answer")
 
 
 def _file(key: str, text: str) -> tuple[str, Replaced]:
-    """Returns the path in an option's value and its replacement.
-    Drops the class name that may follow a plug-in's file.
+    """Returns the path in an option's value, and the path's replacement. Drops the class name that may follow a
+    plug-in's file name.
     """
     name, _, value = text.partition("=")
     if key == "backend_option" and name in _ADDRESSES:
@@ -239,12 +238,12 @@ def _file(key: str, text: str) -> tuple[str, Replaced]:
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # a name without a slash means a shipped model
+        name = f"./{name}"  # because a name without a slash means a shipped model
     return path, Replaced(f"path of {key}", name)
 
 
 def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
-    """Returns the machines in the arguments of `--meter ptdaemon`."""
+    """Returns the machines named in the arguments of `--meter ptdaemon`."""
     meters = settings.get("meter")
     words = (
         (word for meter in meters for word in str(meter).split(","))
@@ -260,7 +259,7 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
 
 
 def _servers_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
-    """Returns the servers of `--url` and `--server-metrics`, including their addresses in result.json."""
+    """Returns the servers named by `--url` and `--server-metrics`, and their addresses in result.json."""
     client = settings.get("client")
     peers = client.get("peers") if isinstance(client, dict) else None
     named = [settings.get(option) for option in ("url", "server_metrics")]

@@ -1,1 +1,3 @@
-"""Compares sequences that arrive in real time with the model's speed, and counts the streams that it can follow."""
+"""Compares sequences that arrive in real time with the model's speed, and counts how many streams the model can keep up
+with.
+"""

@@ -1,4 +1,4 @@
-"""Compares the frames of a run with real time. Pure."""
+"""Compares a run's frames with real time. Pure."""
 
 from harness.core.units import NS_PER_S
 from harness.models.manifest.model import Model
@@ -7,9 +7,9 @@ from harness.results.schema.performance import RealTime
 
 
 def section(run: Evidence, model: Model, infer_s: float) -> RealTime | None:
-    """Returns the section of result.json; None if the manifest has no frame period, or if nothing was completed.
+    """Returns the section of result.json; None if the manifest states no frame period, or if nothing was completed.
 
-    infer_s: time of all batches in the backend.
+    infer_s: total time of all batches in the backend.
     """
     period_ns, done = run.plan.frame_period_ns or model.frame_period_ns, run.done
     if period_ns is None or not done:

@@ -1,4 +1,4 @@
-"""Describes a run of real-time sequences in one line of its answer."""
+"""Describes a run with real-time sequences in one line of the answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from harness.core.units import counted, show_ns, show_percent
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the streams, the late frames and the real-time factor; None without real-time sequences."""
+    """Returns the number of streams, the late frames and the real-time factor; None without real-time sequences."""
     found = result.get("real_time")
     if not found:
         return None
