@@ -1,4 +1,4 @@
-"""Serves the pages. Contains the routes, files of the folder, live events, and the server with its address."""
+"""Serves the pages. Defines the routes, the folder's files, the live events, and the server with its address."""
 
 import errno
 import ipaddress
@@ -41,17 +41,17 @@ from harness.results.pages import page as pages
 DEFAULT_PORT = 9470
 LOOPBACK = "127.0.0.1"
 NICENESS = 10
-"""Added to the priority of this process, so that runs on this machine come first."""
+"""Added to this process's niceness, so that runs on the machine take precedence."""
 
 MOST_STREAMS = 16
-"""Maximum number of live pages that may be open at the same time."""
+"""At most this many live pages can be open at the same time."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""Policy for a page from the folder.
-Its scripts are not trusted, so they cannot reach the network, cookies or other pages.
+"""Policy for a page that comes from the folder. Scripts on such a page are not trusted, so they cannot reach the
+network, cookies or other pages.
 """
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
@@ -59,7 +59,7 @@ _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
 
 
 def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") -> ASGIApp:
-    """Returns the ASGI application. token: with None, the application answers only requests to a loopback name."""
+    """Returns the ASGI application. token: if None, the application answers only requests to a loopback name."""
     return _Browse(root.resolve()).guarded(token, cookie)
 
 
@@ -75,8 +75,8 @@ class _Browse:
         return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
 
     def read(self) -> None:
-        """Reads the folder, which takes seconds for thousands of runs.
-        Raises a ConfigError if the folder is not readable.
+        """Reads the folder; with thousands of runs, this takes seconds. Raises a ConfigError if the folder is not
+        readable.
         """
         with reading(f"{self._root} cannot be read", also=(OSError,)):
             self._index.entries()
@@ -168,7 +168,8 @@ def _selection(request: Request) -> Selection:
 
 
 def _is_plotly(name: str) -> bool:
-    """Returns whether this is the name of the installed plotly script. A copy in the folder has a different name."""
+    """Returns whether this is the file name of the installed plotly script. A copy in the folder is named differently.
+    """
     try:
         return name == pages.plotly_script()[1]
     except PluginUnavailable:
@@ -178,7 +179,7 @@ def _is_plotly(name: str) -> bool:
 def _plotly() -> Response:
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable",
-        "Cross-Origin-Resource-Policy": "cross-origin",  # a sandboxed page has a separate origin
+        "Cross-Origin-Resource-Policy": "cross-origin",  # because a sandboxed page counts as a separate origin
     }
     return Response(
         pages.plotly_script()[0].read_bytes(), media_type="text/javascript", headers=headers
@@ -201,7 +202,7 @@ async def _bug(_: Request, error: Exception) -> Response:
 
 
 def serve(folder: Path, host: str, port: int | None) -> int:
-    """Serves at low priority until a signal ends the server. Returns the exit status.
+    """Serves pages at low priority until a signal ends the server. Returns the exit status.
 
     port: None selects DEFAULT_PORT, or a free port if DEFAULT_PORT is taken. Raises a ConfigError if the folder does
     not exist or the address cannot be used.
@@ -224,7 +225,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         loop="asyncio",
         proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS + 1,
-        timeout_graceful_shutdown=1,  # live pages never end by themselves
+        timeout_graceful_shutdown=1,  # because live pages never end by themselves
     )
     os.nice(NICENESS)
     say(f"browse reads {folder}")
@@ -233,7 +234,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     say("Ctrl-C ends it")
     if token is not None:
         say("anyone with this address can see all runs, and the connection is not encrypted")
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
+    with suppress(KeyboardInterrupt):  # because uvicorn raises the signal again after its shutdown
         uvicorn.Server(config).run(sockets=[listening])
     return 0
 
@@ -259,7 +260,9 @@ def _is_loopback(listening: socket.socket) -> bool:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """Returns the URL to open. If the server listens on all addresses, the URL contains the machine's name."""
+    """Returns the URL that the user should open. If the server listens on all addresses, the URL contains the machine's
+    name.
+    """
     name = platform.node() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     name = f"[{name}]" if ":" in name else name
     return f"http://{name}:{port}/" + (f"?{TOKEN}={token}" if token else "")

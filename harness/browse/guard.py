@@ -1,4 +1,4 @@
-"""Accepts only GET and HEAD requests that use a name of this machine and, if required, have the token."""
+"""Accepts only GET and HEAD requests that use one of this machine's names and, if a token is required, contain it."""
 
 import hmac
 import secrets
@@ -14,13 +14,13 @@ LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "[::1]"))
 TOKEN = "token"  # noqa: S105 - the name of the parameter
 
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-"""Hash of an empty style element. plotly's script adds its rules to such an element."""
+"""Hash of an empty style element. plotly's script inserts its rules into such an element."""
 
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy of every page that browse makes."""
+"""Content-Security-Policy for every page that browse makes."""
 
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
@@ -31,7 +31,7 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers of every response, unless the response sets them itself."""
+"""Headers for every response, unless the response sets them itself."""
 
 
 def new_token() -> str:
@@ -41,15 +41,15 @@ def new_token() -> str:
 class Guard:
     """Wraps an ASGI application.
 
-    token: None on loopback. `Host` must then be a loopback name. This blocks DNS rebinding, in which a foreign page's
-    name points to 127.0.0.1, because such a page sends its own name.
+    token: None if the server listens only on loopback. `Host` must then be a loopback name. This blocks DNS rebinding,
+    in which the name of another site points to 127.0.0.1, because the browser sends that site's name.
     """
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, cookie: str, is_public: Callable[[str], bool]
     ) -> None:
         """Stores the settings. is_public: returns whether the file at a path is the same in every installation. Such a
-        file needs no token, because sandboxed pages load it and have no cookies.
+        file needs no token, because sandboxed pages load it without cookies.
         """
         self._app = app
         self._is_public = is_public
@@ -71,7 +71,7 @@ class Guard:
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Returns the response to a refused request; None if the request may reach the application."""
+        """Returns the response that refuses a request; None if the request may reach the application."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             text = "browse only reads: use GET or HEAD\n"
@@ -96,9 +96,9 @@ class Guard:
         return hmac.compare_digest(text.encode(), self._token.encode())
 
     def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
-        """Stores the token in a cookie, and loads the address without the token.
+        """Stores the token in a cookie, and reloads the page at a URL without the token.
 
-        Uses a refresh, because the browser does not send a Strict cookie after a redirect from another site.
+        Uses a refresh, because after a redirect from another site the browser does not send a Strict cookie.
         """
         query = f"?{urlencode(others)}" if others else ""
         target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")

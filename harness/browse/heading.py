@@ -1,4 +1,4 @@
-"""Reads what a run in progress measures, for the top of its page. Its folder is not trusted."""
+"""Reads what a run in progress measures, for the top of its page. The run's folder is not trusted."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,23 +16,23 @@ from harness.results.records import FINDINGS
 
 
 class Heading(NamedTuple):
-    """Texts from the folder. They are not escaped."""
+    """Texts from the folder, not escaped."""
 
     title: str = ""
     """Scenario, backend, model and dataset; empty for a search."""
     question: str = ""
     plan: str = ""
-    """Planned length and SLO; empty if they are unknown."""
+    """Planned length and SLO; empty if unknown."""
 
 
 def heading(root: Path, entry: Entry | None) -> Heading:
-    """Returns the heading of a run's page. entry: the run's folder; None or a search has an empty heading."""
+    """Returns the heading for a run's page. entry: the run's folder; for None or a search, the heading is empty."""
     if entry is None or entry.row is None or entry.study is not None:
         return Heading()
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
     title = " · ".join(names)
     with suppress(OSError, HarnessError), reading(entry.path):
-        # The file exists before the model is loaded.
+        # The file is written before the model is loaded.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
         return Heading(title, question_of(options), ", ".join(_plan(options)))
     return Heading(title)

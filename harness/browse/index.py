@@ -1,4 +1,4 @@
-"""Finds the runs and studies below a folder. Does not read an unchanged folder again."""
+"""Finds the runs and studies below a folder. Skips folders that have not changed since they were last read."""
 
 import hashlib
 import json
@@ -50,26 +50,27 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""Maps the file that marks a folder to the verb that wrote it, for verbs with many runs or measurements. `workers` and
-`runtimes` are also sweeps."""
+"""Maps the file that marks a folder to the verb that wrote the file, for verbs that make many runs or measurements.
+`workers` and `runtimes` are also sweeps.
+"""
 
 DEEPEST = 5
-"""Maximum number of folders between the root and a run."""
+"""Runs more than this many folders below the root are not found."""
 
 MOST_ENTRIES = 100_000
 WORTH_STORING = 500
-"""Number of newly read folders that makes it worth writing the cache."""
+"""The cache is written only after at least this many folders were newly read."""
 
 _VERSION = [7, __version__]
-"""Version of the cache's content. A cache with a different version is not read."""
+"""Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
-"""Time during which one reading of the folder serves all requests."""
+"""Requests within this time share one reading of the folder."""
 
 _OF_A_RUN = frozenset(
     (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
 )
-"""File names that mark the folder of a run, even if result.json is missing."""
+"""File names that mark a run's folder, even if result.json is missing."""
 
 _TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
 _MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source", "framework")
@@ -79,22 +80,22 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder with a run, a study or both.
-    For example, the folder of `peak` also contains the files of its best run.
+    """A folder that contains a run, a study or both. For example, the folder of a `peak` study also contains the files
+    of the best run.
     """
 
     path: str
     """Path below the root, separated by slashes."""
     at: str
-    """Start time of the run, or else the last change of the folder, in ISO 8601, UTC."""
+    """Start time of the run or, for other folders, the time of the last change, in ISO 8601, UTC."""
     row: Row | None = None
     """Columns of runs.sqlite, read from result.json;
     for a study, its verb. None if result.json is missing or not readable.
     """
     problem: str | None = None
-    """Reason why a run does not have a row."""
+    """Why the run has no row; None if it has one."""
     study: str | None = None
-    """Verb that made many runs, e.g. peak."""
+    """Verb that made many runs, such as peak."""
     inside: str | None = None
     """Folder of the study that contains this run."""
     notes_endpoint: bool = False
@@ -110,11 +111,11 @@ class Entry(NamedTuple):
 
 
 class Missing(Exception):
-    """Raised if the folder does not contain such a run or study."""
+    """Raised if the folder contains no such run or study."""
 
 
 class _Known(NamedTuple):
-    """Last reading of a folder. signature: changes if the list of files or result.json changes."""
+    """What the last reading of a folder found. signature: changes if the list of files or result.json changes."""
 
     signature: Sequence[int]
     entry: Entry | None
@@ -125,9 +126,9 @@ class _Known(NamedTuple):
 
 
 class Index:
-    """The entries below `root`. Any thread may call any method.
+    """The entries below `root`. Every method is safe to call from any thread.
 
-    The entries are stored in the user's cache folder, so that the next start does not read them again.
+    The entries are stored in the user's cache folder, so that the next start does not have to read them again.
     """
 
     def __init__(self, root: Path) -> None:
@@ -183,12 +184,12 @@ class Index:
                 try:
                     study = path if known.entry is not None else inside
                     yield from self._below(f"{path}/", study, depth + 1, before)
-                except OSError:  # removed in the meantime
+                except OSError:  # removed since the folder was listed
                     continue
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
-        named = run_folder.TIMED.fullmatch(path)  # a later look at a study may change its folder
+        named = run_folder.TIMED.fullmatch(path)  # because reading a study may change its folder's time later
         at = "{}T{}:{}:{}".format(*named.groups()) if named else None
         entry = Entry(path, at or changed.isoformat(timespec="milliseconds"), inside=inside)
         if not path.isprintable():
@@ -225,7 +226,7 @@ def _digest(root: Path) -> str:
 
 
 def _stored(cache: Path) -> dict[str, _Known]:
-    """Returns the folders that an earlier `browse` has read; empty if nothing usable is stored."""
+    """Returns the folders that an earlier `browse` read; empty if nothing usable is stored."""
     try:
         with reading(str(cache)):
             content = json.loads(cache.read_bytes())
@@ -247,8 +248,8 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 def read_row(root: Path, path: str) -> dict[str, Any]:
     """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Adds the codes of its doubts, and the answer at the top of its page without the interval. Raises OSError or
-    ConfigError if a run cannot have written result.json.
+    Adds the codes of the run's doubts, and the headline of its page without the interval. Raises OSError or ConfigError
+    if a run cannot have written result.json.
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "run `check` for details"):

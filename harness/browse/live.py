@@ -1,7 +1,7 @@
-"""Reads the state of a run in progress from its Prometheus endpoint.
+"""Reads the state of a run in progress from the run's Prometheus endpoint.
 
-The address comes from the run's folder, which is not trusted. This module therefore calls only an address of this
-machine, and accepts the answer only if it names the same run.
+The endpoint's address comes from the run's folder, which is not trusted. This module therefore calls only addresses of
+this machine, and accepts a reply only if it names the same run.
 """
 
 import ipaddress
@@ -24,72 +24,74 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
-"""Time limit for the connection, and separately for the answer."""
+"""Time limit for connecting and, separately, for the reply."""
 
 MOST_BYTES = 4 * 2**20
 LEAST_S = 1.0
-"""Shortest part of a phase from which the remaining time is estimated."""
+"""The remaining time is estimated only once a phase has lasted at least this long."""
 
 _PREFIX = "harness_"
 _WITH_BUCKETS = ("harness_latency_seconds_bucket", "harness_token_time_seconds_bucket")
 _UNUSED = ("idle", "iowait", "steal")
-"""CPU modes in which programs of this machine do not use the core."""
+"""CPU modes in which no program on this machine uses the core."""
 
 
 class Stage(NamedTuple):
     name: str
     mean_s: float
     share: float
-    """Share of the time of all stages, in [0, 1]."""
+    """Share of the total time of all stages, in [0, 1]."""
 
 
 Buckets = Mapping[float, float]
-"""Maps the upper bound of a bucket in seconds to the number of values so far up to this bound."""
+"""Maps a bucket's upper bound in seconds to the number of values so far that do not exceed this bound."""
 
 
 class Totals(NamedTuple):
-    """Counts of a run since the start of its phase, and current readings. Times are in seconds."""
+    """Counts since the start of a run's phase, and current readings. Times are in seconds."""
 
     latency: Buckets
     token_times: Mapping[str, Buckets]
-    """Buckets of `ttft` and `tpot`."""
+    """Buckets for `ttft` and `tpot`."""
     tokens: float | None
     stages: Mapping[str, tuple[float, float]]
-    """Maps a stage to the sum of its times and their count."""
+    """Maps a stage to the sum and the count of its times."""
     nodes: Mapping[str, float]
-    """Maps a node to the number of its samples."""
+    """Maps a node to the number of samples that it answered."""
     run_cpu_s: float | None
     busy_s: float | None
-    """CPU time of all programs, summed over the cores."""
+    """CPU time that all programs used, summed over the cores."""
     stolen_s: float | None
     waiting: float | None
-    """Number of samples that wait."""
+    """Number of waiting samples."""
     watts: Mapping[str, float]
     bounds_s: Sequence[tuple[str, float]]
-    """Bounds of the SLO by percentile, e.g. ('p99', 0.05)."""
+    """The SLO's bounds by percentile, such as ('p99', 0.05). ('p99', 0.05)."""
     token_bounds_s: Sequence[tuple[str, float]]
     cores: int | None = None
-    """Number of cores of this machine."""
+    """Number of cores on this machine."""
 
 
 class Snapshot(NamedTuple):
-    """State of a run at one moment. Rates are per second. Latencies are in seconds, from the start of the phase."""
+    """A run's state at one moment. Rates are per second. Latencies are in seconds, and cover the time since the start
+    of the phase.
+    """
 
     at_s: float
-    """Time of the snapshot on the monotonic clock of this process."""
+    """Time of the snapshot, on this process's monotonic clock."""
     elapsed_s: float | None
-    """Time from the first query of the phase to the latest answer; None before the first answer."""
+    """Time from the phase's first query to the latest answer; None before the first answer."""
     scenario: str
     phase: str
     """performance, accuracy or answers; empty before the first query."""
     progress: float
     """Share of the planned samples that have been answered."""
     completed: float
-    """Number of queries; in Offline, of samples."""
+    """Number of completed queries; in Offline, of samples."""
     failed: float
-    """Number of queries; in Offline, of samples."""
+    """Number of failed queries; in Offline, of samples."""
     in_flight: float
-    """Number of samples."""
+    """Number of samples in flight."""
     rate: float | None
     offered: float | None
     stages: Sequence[Stage]
@@ -104,30 +106,30 @@ class Snapshot(NamedTuple):
 
     @property
     def is_answered(self) -> bool:
-        """Whether all planned samples of the phase are answered."""
+        """Whether all samples planned for the phase are answered."""
         return self.progress >= 1 and not self.in_flight
 
     @property
     def left_s(self) -> float | None:
-        """Estimated time until all planned samples are answered; None if it is not known yet."""
+        """Estimated time until all planned samples are answered; None while unknown."""
         if self.elapsed_s is None or self.elapsed_s < LEAST_S or not 0 < self.progress < 1:
             return None
         return self.elapsed_s * (1 - self.progress) / self.progress
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the scenario issues all samples in one query.
-        Such a run counts samples and does not have a latency.
+        """Whether the scenario issues all samples in one query. Such a run counts samples instead of queries, and has
+        no latency.
         """
         return _all_at_once(self.scenario)
 
 
 _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
-"""Maps the name of a series, without `harness_`, to (labels, value) of each sample."""
+"""Maps the name of a series, without `harness_`, to the labels and value of each sample."""
 
 
 def snapshot(root: Path, path: str) -> Snapshot | str:
-    """Returns the state of the run whose unfinished folder is at `path`, or the reason why the state is unknown."""
+    """Returns the state of the run whose unfinished folder is at `path`, or why the state is unknown."""
     try:
         noted = within.read_file(root, f"{path}/{run_folder.ENDPOINT}").decode("ascii")
         endpoint = parse_endpoint(noted)
@@ -153,7 +155,9 @@ def snapshot(root: Path, path: str) -> Snapshot | str:
 
 
 def _of_this_machine(host: str) -> str:
-    """Returns the address to call. Raises a ValueError if the address belongs to another machine."""
+    """Returns the address to call, which must belong to this machine. Raises ValueError if the address belongs to
+    another machine.
+    """
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "::1"
@@ -164,7 +168,7 @@ def _of_this_machine(host: str) -> str:
 
 
 def _page(endpoint: Endpoint) -> str:
-    """Returns the metrics page. The whole answer must arrive within LIMIT_S."""
+    """Returns the metrics page. The whole reply must arrive within LIMIT_S."""
     deadline_s = monotonic() + LIMIT_S
     answer = b""
     with socket.create_connection(endpoint, LIMIT_S) as connection:
@@ -277,7 +281,7 @@ def _percentile(labels: Mapping[str, str]) -> str:
 
 
 def _stages(totals: Totals) -> list[Stage]:
-    """Returns the mean time of a sample in each stage."""
+    """Returns a sample's mean time in each stage."""
     means = {name: total / count for name, (total, count) in totals.stages.items() if count}
     whole = sum(means.values())
     return [Stage(name, mean, mean / whole if whole else 0.0) for name, mean in means.items()]

@@ -9,11 +9,11 @@ from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
 
 Latest = Callable[[str, str], float | None]
-"""Returns the latest value of a chart's series; None if it is unknown."""
+"""Returns the latest value in a chart's series; None if unknown."""
 
 
 def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
-    """Returns the tiles of a run in progress. Percentiles and counts are since the start of the phase."""
+    """Returns the tiles for a run in progress. Percentiles and counts cover the time since the start of the phase."""
     one, many = ("sample", "samples") if state.counts_samples else ("query", "queries")
     found = [*_latencies(state), *_tokens(state, latest), *_rate(state, latest, many)]
     found.append(Tile("Answered", counted(int(state.completed), one, many)))
@@ -25,7 +25,7 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
 
 
 def _latencies(state: Snapshot) -> Iterator[Tile]:
-    """Yields the percentiles of the latency, then its median. Offline has no latency."""
+    """Yields the latency's percentiles, then its median. Offline has no latency."""
     if not state.counts_samples:
         times = state.totals.latency
         yield from _times("latency", times, dict(state.totals.bounds_s))
@@ -34,7 +34,7 @@ def _latencies(state: Snapshot) -> Iterator[Tile]:
 
 
 def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[Tile]:
-    """Yields the percentiles with bounds, or else the p99. bounds: bound in s by percentile."""
+    """Yields the percentiles that have a bound, or the p99 if none has one. bounds: bound in s by percentile."""
     for percentile in bounds or ("p99",):
         if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:
             continue
@@ -49,7 +49,7 @@ def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[T
 
 
 def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:
-    """Yields tokens/s and the token times with their medians."""
+    """Yields tokens/s, and the token times with their medians."""
     if (per_s := latest("tokens", "answered")) is not None:
         yield Tile("Tokens in the last second", f"{show_rate(per_s)} tokens/s")
     for kind, times in state.totals.token_times.items():
@@ -60,7 +60,7 @@ def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:
 
 
 def _of(kind: str, bounds_s: Sequence[tuple[str, float]]) -> Mapping[str, float]:
-    """Returns the bounds of one token time by percentile."""
+    """Returns the bounds on one token time, by percentile."""
     start = f"{kind.upper()} "
     return {name.removeprefix(start): bound for name, bound in bounds_s if name.startswith(start)}
 

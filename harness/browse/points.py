@@ -1,4 +1,4 @@
-"""Computes the points of a live page's charts from two or more snapshots of a run's metrics. Pure."""
+"""Computes the points in a live page's charts from two or more snapshots of a run's metrics. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ from harness.run.supervisor.metrics.histogram import Histogram
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 LEAST = 100
-"""Minimum number of latencies for a p99. Recent snapshots are combined until they contain this number."""
+"""A p99 is computed from at least this many latencies. Recent snapshots are combined until they contain this many."""
 
 CORES_LOOKS = 3
-"""Number of periods between snapshots over which the use of the cores is averaged."""
+"""The use of the cores is averaged over this many periods between snapshots."""
 
 Series = Mapping[str, float]
 
 
 class Chart(NamedTuple):
-    """A chart of a live page. The page shows the chart as soon as a point has a value for it."""
+    """A chart on a live page. The page shows the chart as soon as a point contains a value for it."""
 
     name: str
-    """Key of the chart's values in a point."""
+    """Key of the chart's values within a point."""
     title: str
     unit: str
     """Unit of the values. Times are in s, but the page shows short times in ms or us."""
     is_stacked: bool = False
     is_log: bool = False
-    """Whether the axis is logarithmic, so that one spike does not press the usual values together."""
+    """Whether the axis is logarithmic, so that one spike does not squeeze the usual values together."""
 
 
 CHARTS = (
@@ -53,13 +53,14 @@ CHARTS = (
 
 
 _MEANS = ("rate", "latency", "stages", "tokens", "token_times", "nodes")
-"""Charts of a time, not of a moment."""
+"""Charts whose values cover a period, not a moment."""
 
 
 def begin_of(first: Snapshot) -> Snapshot | None:
-    """Returns the state at the first query of the phase, before any answer; None if nothing is answered yet.
+    """Returns the state at the phase's first query, before any answer; None if nothing is answered yet.
 
-    first: a later snapshot of the phase. The counters of the machine, which do not begin with the phase, are unknown.
+    first: a later snapshot in the phase. The machine's counters are unknown in this state, because they do not start
+    with the phase.
     """
     if not first.elapsed_s:
         return None
@@ -83,8 +84,8 @@ def begin_of(first: Snapshot) -> Snapshot | None:
 
 
 def opening(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
-    """Returns the point of the first snapshot, with the means until the second one.
-    A curve of means then covers the whole time.
+    """Returns the first snapshot's point, with the means over the time until the second snapshot. A curve of means then
+    covers the whole time.
     """
     own, later = point(recent[:1], origin_s), point(recent[:2], origin_s)
     means = {name: series for name, series in later["charts"].items() if name in _MEANS}
@@ -125,7 +126,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
-    """Returns rates and means for the time between two snapshots."""
+    """Returns rates and means over the time between two snapshots."""
     seconds = max(now.at_s - before.at_s, 1e-3)
     one, two = before.totals, now.totals
 
@@ -147,10 +148,11 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
 
 
 def _cores(recent: Sequence[Snapshot]) -> Series:
-    """Returns the cores in use by their users, over the last CORES_LOOKS snapshots.
+    """Returns how many cores each user occupied over the last CORES_LOOKS snapshots.
 
-    A run reads its machine once per s, so the time between two snapshots may have none or two of its readings. The
-    users are scaled down if they exceed the machine's cores. A missing reading leaves a gap, because the users are stacked.
+    A run reads its machine once per s, so zero or two of its readings may fall between two snapshots. If the sum over
+    the users exceeds the machine's cores, it is scaled down. A missing reading leaves a gap, because the users' curves
+    are stacked.
     """
     now = recent[-1]
     before = next((one for one in recent[-CORES_LOOKS - 1 : -1] if _has_cores(one.totals)), None)
@@ -166,7 +168,7 @@ def _cores(recent: Sequence[Snapshot]) -> Series:
         "taken by the host": _rate(one.stolen_s, two.stolen_s, seconds),
     }
     whole = sum(filter(None, users.values()))
-    # The readings may lie farther apart than the snapshots.
+    # The sum may be too large because the readings may lie farther apart than the snapshots.
     scale = min(1.0, now.totals.cores / whole) if now.totals.cores and whole else 1.0
     return _known({name: None if v is None else v * scale for name, v in users.items()})
 
@@ -176,7 +178,7 @@ def _has_cores(totals: Totals) -> bool:
 
 
 def _rate(first: float | None, second: float | None, seconds: float) -> float | None:
-    """Returns the growth of a counter per s; None if a value is unknown."""
+    """Returns a counter's growth per s; None if either value is unknown."""
     return None if first is None or second is None else max(second - first, 0.0) / seconds
 
 
@@ -194,10 +196,10 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
 
 
 def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
-    """Returns percentiles of the values since the latest snapshot that at least LEAST values follow, or else since the
-    first snapshot.
+    """Returns percentiles of the values since the latest snapshot that is followed by at least LEAST values, or,
+    without such a snapshot, since the first snapshot.
 
-    Omits percentiles that need more values, e.g. a p99 of fewer than 100.
+    Omits percentiles that need more values, such as a p99 of fewer than 100 values.
     """
     now, begin = snapshots[-1], snapshots[0]
     if not now:
@@ -214,12 +216,12 @@ def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
 
 
 def quantile_s(buckets: Buckets, share: float) -> float | None:
-    """Returns an estimate of a percentile in s, within one bucket; None without values. share: in (0, 1)."""
+    """Estimates a percentile in s within one bucket; None without values. share: in (0, 1)."""
     return _histogram(buckets, {}).quantile(share) if buckets else None
 
 
 def _histogram(now: Buckets, begin: Buckets) -> Histogram:
-    """Returns the values between two snapshots."""
+    """Returns a histogram of the values between two snapshots."""
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
     between = Histogram(np.array(ends[:-1]))  # the last bucket has an infinite upper bound
@@ -232,5 +234,5 @@ def _count(buckets: Buckets) -> float:
 
 
 def _known(series: Mapping[str, float | None]) -> Series:
-    """Returns the known values, rounded to four digits. A chart cannot show more."""
+    """Returns the known values, rounded to four digits. A chart cannot show more digits."""
     return {name: float(f"{v:.4g}") for name, v in series.items() if v is not None}

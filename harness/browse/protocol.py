@@ -1,4 +1,4 @@
-"""Limits how long a client may hold a connection of `browse`, and how many connections may be open at once."""
+"""Limits how long a client may hold a connection to `browse`, and how many connections may be open at once."""
 
 import asyncio
 from typing import Any, cast
@@ -6,18 +6,20 @@ from typing import Any, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 REQUEST_LIMIT_S = 5.0
-"""Time limit for a whole request, counted from the opening of its connection or from the previous answer."""
+"""Time limit for a complete request, counted from the opening of the connection or from the previous response."""
 
 ANSWER_LIMIT_S = 10.0
 LEAST_TAKEN_BYTES = 1 << 16
-"""Minimum number of bytes that a client must read per ANSWER_LIMIT_S to keep its connection, even on a live page."""
+"""A client loses its connection, even on a live page, if it reads fewer than this many bytes per ANSWER_LIMIT_S."""
 
 MOST_CONNECTIONS = 200
-"""Maximum number of open connections. One more connection closes the connection with the longest wait for a request."""
+"""Maximum number of open connections. If one more is opened, the connection that has waited longest for a request is
+closed.
+"""
 
 
 def bounded() -> type[asyncio.Protocol]:
-    """Returns the protocol of one server. Its connections share the list of waiting connections."""
+    """Returns the protocol class for one server. The server's connections share the list of waiting connections."""
     waiting: dict[_Bounded, None] = {}
 
     class Protocol(_Bounded):
@@ -29,10 +31,12 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol with time limits. Plain uvicorn waits forever for a request or for the rest of a request."""
+    """uvicorn's protocol with time limits added. Without them, uvicorn waits forever for a request or for the rest of a
+    request.
+    """
 
     waiting: "dict[_Bounded, None]"
-    """Connections that wait for a whole request, oldest first."""
+    """Connections that wait for a complete request, oldest first."""
     _deadline: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
 
@@ -70,8 +74,8 @@ class _Bounded(H11Protocol):
             self._taking = None
 
     def _take(self, before: int) -> None:
-        """Closes the connection if the client reads too slowly.
-        before: unsent bytes of the answer ANSWER_LIMIT_S ago.
+        """Closes the connection if the client reads too slowly. before: number of unsent bytes of the response
+        ANSWER_LIMIT_S ago.
         """
         held = self.transport.get_write_buffer_size()
         if before - held < LEAST_TAKEN_BYTES:
@@ -81,12 +85,12 @@ class _Bounded(H11Protocol):
 
     @property
     def _has_request(self) -> bool:
-        """Returns whether a whole request has arrived whose answer is not complete yet."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # before the first request
+        """Returns whether a complete request has arrived whose response is not complete yet."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:
-        """Starts the time limit. Calling it again does not extend the limit."""
+        """Starts the time limit. A second call does not extend the limit."""
         if self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_LIMIT_S, self._hang_up_unless_taking)
             self.waiting[self] = None
@@ -98,7 +102,7 @@ class _Bounded(H11Protocol):
             del self.waiting[self]
 
     def _hang_up_unless_taking(self) -> None:
-        """Closes the connection, unless the client is still reading a long answer and therefore cannot send a
+        """Closes the connection, unless the client is still reading a long response and therefore cannot send a
         request.
         """
         self._stop_waiting()

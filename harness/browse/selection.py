@@ -1,4 +1,4 @@
-"""Represents the list of runs as a query string: filters, order, page and picked runs."""
+"""Represents the list of runs as a query string: filters, order, page and selected runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -35,32 +35,33 @@ CHOICES: Mapping[str, str] = {
     "verdict": "verdict",
     "machine": "host",
 }
-"""Maps a filter with a list of choices to its column in a row."""
+"""Maps a filter that offers choices to its column in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """State of the list. Each field is a parameter of the query string; an empty field filters nothing."""
+    """The state of the list. Each field is a parameter in the query string; an empty field filters nothing."""
 
     text: str = ""
-    """Words that must appear in the folder's name, model, backend, dataset or reasons. Ignores upper and lower case."""
+    """Words that must appear in the folder's name, model, backend, dataset or reasons, in upper or lower case.
+    """
     scenario: str = ""
     backend: str = ""
     model: str = ""
     verdict: str = ""
     machine: str = ""
     since: str = ""
-    """First day in ISO 8601, UTC."""
+    """First day to list, in ISO 8601, UTC."""
     until: str = ""
-    """Last day in ISO 8601, UTC."""
+    """Last day to list, in ISO 8601, UTC."""
     inside: str = ""
-    """Not empty if the list also shows the runs inside studies."""
+    """Not empty if the list also shows runs inside studies."""
     sort: str = "started"
     turned: str = ""
     """Not empty if the order is reversed."""
     page: int = 1
     run: tuple[str, ...] = ()
-    """Paths of the picked runs."""
+    """Paths of the selected runs."""
 
     @classmethod
     def of(cls, parameters: Iterable[tuple[str, str]]) -> "Selection":
@@ -79,7 +80,7 @@ class Selection:
         return cls(**values, run=tuple(picked))
 
     def query(self, **changed: Any) -> str:
-        """Returns the query string of this selection with the changes. Omits default values."""
+        """Returns the query string for this selection with the given changes. Omits default values."""
         usual, pairs = Selection(), []
         new = replace(self, **changed)
         for one in fields(new):
@@ -97,7 +98,7 @@ class Selection:
         return self.query(sort=name, turned=turned, page=1)
 
     def led_by(self, path: str) -> str:
-        """Returns the query string in which this picked run comes before the others."""
+        """Returns the query string in which the selected run at `path` precedes all other selected runs."""
         return self.query(run=(path, *(other for other in self.run if other != path)))
 
     @property
@@ -144,5 +145,5 @@ _TEXTS = frozenset(one.name for one in fields(Selection)) - {"run", "page", "sor
 
 
 def choices(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Returns the values that occur in the runs, per filter."""
+    """Returns the values that occur in the runs, by filter."""
     return {name: sorted({row[column] or "-" for row in rows}) for name, column in CHOICES.items()}

@@ -1,4 +1,4 @@
-"""Shows folders of verbs with many runs or measurements, as a line of the list and as the verb's own page."""
+"""Shows the folder of a verb that makes many runs or measurements, as a line in the list and as the verb's own page."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -74,10 +74,10 @@ _ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] 
     "bricks": lambda content, _: bricks_text.articles(content),
     "pitfalls": lambda content, _: pitfalls_page.articles(content["reports"]),
 }
-"""Maps a verb to a function that makes the articles of its page from the content of its file and its folder."""
+"""Maps a verb to a function that makes the page's articles from the verb's file and folder."""
 
 _READ_WHOLE = ("grid", "profile")
-"""Verbs whose articles need more files of the folder."""
+"""Verbs whose articles need further files from the folder."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
@@ -94,7 +94,9 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
 
 
 def articles(root: Path, entry: Entry) -> Sequence[Article]:
-    """Returns the articles of the verb's page. If they cannot be made, returns an article with the reason."""
+    """Returns the articles of the verb's page. If the articles cannot be made, returns an article that states the
+    reason.
+    """
     verb = entry.study or ""
     try:
         content, folder = _content(root, entry), root / entry.path
@@ -121,7 +123,7 @@ def _of_workers(content: Mapping[str, Any]) -> Sequence[Article]:
 
 
 def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
-    """The tables of `rerun` are stored as text."""
+    """Shows the tables of `rerun`, which are stored as text."""
     runs = " and ".join(content["runs"])
     about = 'class="scroll" tabindex="0" role="region" aria-label="Comparison"'
     tail = [
@@ -132,7 +134,7 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
 
 
 def _without_plots(words: Sequence[str], lines: Iterable[str], tables: Iterable[Table]) -> Article:
-    """words: of the heading. lines: of the conclusion, the headline first."""
+    """words: words of the heading. lines: lines of the conclusion, the headline first."""
     head = [f"<h1>{escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
     return Article(
         head, (), [part for table in tables for part in page.section(table, named=("number",))]

@@ -1,4 +1,4 @@
-"""Renders templates. Escapes every text from the folder, and hides private names."""
+"""Renders templates. Escapes every text that comes from the folder, and hides private names."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,11 +27,11 @@ VIEWS = {
     "/studies": "Studies",
     "/machines": "Machines",
 }
-"""Maps a path to its name in the bar at the top."""
+"""Maps a path to its name in the bar at the top of the page."""
 
 
 def _shown(value: Any) -> Any:
-    """Returns a value in the form that a page shows. Leaves the harness's own HTML unchanged."""
+    """Returns a value as a page shows it. Leaves the harness's own HTML unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(hide(value))
     return "-" if value is None else value
@@ -48,7 +48,7 @@ def _plain(path: str) -> Markup:
 
 
 def _html(text: str) -> Markup:
-    """Marks HTML from results/pages as safe, because texts from outside are already escaped there."""
+    """Marks HTML from results/pages as safe, because that code has already escaped all texts from outside."""
     return Markup(typeset(hide(text)))  # noqa: S704
 
 
@@ -89,12 +89,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def cells(table: Table) -> Sequence[Sequence[str]]:
-    """Returns the rows of a table as texts with units."""
+    """Returns a table's rows as texts with units."""
     return shown_rows(table.columns, table.rows)
 
 
 def asset(name: str) -> bytes | None:
-    """Returns the content of a shipped file by its name in a URL; None for an unknown name."""
+    """Returns a shipped file's content by the file's name in a URL; None for an unknown name."""
     path = _ASSETS.get(name)
     return path.read_bytes() if path is not None else None
 

@@ -34,7 +34,7 @@ from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
-"""Maximum number of unfinished runs whose endpoint is called to show one list."""
+"""To show one list, at most this many unfinished runs' endpoints are called."""
 
 MOST_LISTED = 100
 FILES: Mapping[str, str] = {
@@ -51,12 +51,13 @@ FILES: Mapping[str, str] = {
     "grid.csv": "",
     "SHA256SUMS": "",
 }
-"""Maps each file of a run or study that browse serves to a description. Lists only files without private names
-(docs/runs.md)."""
+"""Maps each file that browse serves from a run or study to a description. Lists only files that contain no private
+names (docs/runs.md).
+"""
 
 _HEAVY = threading.Lock()
-"""Held while a comparison, the plots of a run or the page of a study is computed.
-Only one page may do so at a time, because a run on this machine needs the cores.
+"""Held while a comparison, a run's plots or a study's page is computed. Only one page may hold it at a time, because a
+run on this machine needs the cores.
 """
 
 
@@ -69,7 +70,8 @@ class Side(NamedTuple):
 
 
 class Views:
-    """Makes the pages. Every method returns a page of HTML. Any thread may call any method."""
+    """Makes the pages. Every method returns an HTML page and is safe to call from any thread.
+    """
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -122,7 +124,7 @@ class Views:
                 folder = within.check_folder(self._root, path)
                 run = run_files.read_files(folder, with_evidence=False)
                 drawn, problem = self._plots_of(path, folder)
-                config = str(folder.absolute() / run_folder.CONFIG)  # this server's user may see it
+                config = str(folder.absolute() / run_folder.CONFIG)  # this server's user may see the path
                 articles = [report.article(run, drawn, config)]
             except (OSError, HarnessError) as e:
                 problem = one_line(e)
@@ -138,7 +140,7 @@ class Views:
         )
 
     def _plots_of(self, path: str, folder: Path) -> tuple[Sequence[Figure], str]:
-        """Returns the plots of a run, and the reason if they cannot be drawn; "" if they can."""
+        """Returns a run's plots, and why they cannot be drawn; "" if they can."""
         try:
             with _HEAVY:
                 return self._drawn_run(path, folder.lstat().st_mtime_ns), ""
@@ -176,7 +178,7 @@ class Views:
         return [(name, about) for name, about in FILES.items() if name in names]
 
     def compare(self, selection: Selection) -> str:
-        """Compares the first picked run with every other picked run."""
+        """Compares the first selected run with every other selected run."""
         runs, problems = [], []
         for path in selection.run:
             try:
@@ -302,7 +304,7 @@ class Views:
 
 
 def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
-    """Returns the template's values for a table of changes on one scale. letter: of the second side."""
+    """Returns the template's values for a table of changes on one scale. letter: the second side's letter."""
     table = Table("", "", "", change_text.columns(letter), [change_text.row(c) for c in changes])
     scale = Scale(changes)
     images = [(bar(change, scale), verdict_chip(change)) for change in changes]
@@ -327,7 +329,7 @@ def _workload(row: Row) -> Selection:
 
 
 def _plots(articles: Sequence[Article]) -> dict[str, Any]:
-    """Returns the template's values for a page with plots. Without plotly, the page only has the tables."""
+    """Returns the template's values for a page with plots. Without plotly, the page shows only the tables."""
     try:
         script: str | None = pages.plotly_script()[1]
     except PluginUnavailable:

@@ -26,15 +26,15 @@ from harness.results.pages import tiles
 
 PERIOD_S = 1.0
 PATIENCE = 5
-"""Number of unanswered requests in a row after which a run counts as ended. A busy endpoint may miss one request."""
+"""A run counts as ended after this many unanswered requests in a row. A busy endpoint may miss a single request."""
 
 SEARCH_PATIENCE = 60
-"""Limit of unanswered requests for a search. It is larger because each run of a search first loads its model."""
+"""Limit on unanswered requests for a search. It is larger because each run in a search first loads its model."""
 
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
-"""Maximum number of folders with stored points. A new folder replaces the folder that was read least recently."""
+"""Points are stored for at most this many folders. A new folder replaces the folder that was read least recently."""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
@@ -42,7 +42,7 @@ BETWEEN_RUNS = (
 
 
 class Past:
-    """The snapshots of one folder so far. All clients' pages show the same points."""
+    """One folder's snapshots so far. All clients' pages show the same points."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -58,9 +58,9 @@ class Past:
         """Number of points so far, including dropped points."""
         self._recent: deque[Snapshot] = deque(maxlen=MOST_SNAPSHOTS)
         self._origin_s: float | None = None
-        """Time of the first query, on the clock of `Snapshot.at_s`."""
+        """Time of the first query, on the same clock as `Snapshot.at_s`."""
         self._mark: str | None = None
-        """Name of a phase whose first point is still to come."""
+        """Name of a phase that has not had its first point yet."""
 
     def add(self, run: str, state: Snapshot) -> None:
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
@@ -69,12 +69,12 @@ class Past:
         self.state, self.last, self.run = state, state, run
         if not state.has_begun:
             return
-        if state.is_answered and self._mark is None:  # a rate of the time after would fall to 0
+        if state.is_answered and self._mark is None:  # because the rate would fall to 0 after all samples are answered
             return
         if not self._recent and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
         self._recent.append(state)
-        if len(self._recent) < 2:  # a curve needs two states
+        if len(self._recent) < 2:  # because a curve needs two states
             return
         recent = list(self._recent)
         if self._origin_s is None:
@@ -84,13 +84,13 @@ class Past:
         self._append(point(recent, self._origin_s))
 
     def miss(self) -> None:
-        """Notes that the state could not be read. The curves then have a gap."""
+        """Records that the state could not be read. The curves then show a gap."""
         self.state = None
         if self.points and self.points[-1]["charts"] and self._origin_s is not None:
             self._append(gap(monotonic() - self._origin_s))
 
     def _append(self, made: Mapping[str, Any]) -> None:
-        """Adds a point, which is never earlier than the point before."""
+        """Adds a point, and keeps its time from preceding the previous point's."""
         before_s = self.points[-1]["t"] if self.points else 0.0
         self.points.append({**made, "t": max(made["t"], before_s), "mark": self._mark})
         self._mark = None
@@ -103,7 +103,7 @@ class Past:
             return list(self.points)[len(self.points) - new :]
 
     def latest(self, chart: str, series: str) -> float | None:
-        """Returns a value of the last point with values; None if the point lacks it."""
+        """Returns a value from the last point that contains values; None if this point lacks the value."""
         found = (one["charts"] for one in reversed(self.points) if one["charts"])
         charts: Mapping[str, Any] = next(found, {})
         value: float | None = charts.get(chart, {}).get(series)
@@ -122,7 +122,7 @@ class Watching:
         self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """Returns a page with the current state. If the run or search has ended, the page links to it instead.
+        """Returns a page that shows the current state. If the run or search has ended, the page links to it instead.
 
         Raises Missing.
         """
@@ -143,7 +143,7 @@ class Watching:
         )
 
     def check(self, path: str, *, may_have_ended: bool = False) -> None:
-        """Raises Missing if the folder holds neither a run nor a search."""
+        """Raises Missing if the folder contains neither a run nor a search."""
         entries = self._index.entries()
         has_ended = may_have_ended and path.removesuffix(PARTIAL) in entries
         if path not in entries and not has_ended and not self._runs_inside(path):
@@ -172,7 +172,7 @@ class Watching:
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
-        """Returns the snapshots so far, and the reason why the current state is unknown; '' if it is known."""
+        """Returns the snapshots so far, and why the current state is unknown; '' if it is known."""
         past = self._past(path)
         with past.lock:
             if past.state is not None and monotonic() - past.read_s < PERIOD_S / 2:
@@ -195,7 +195,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the folder that was read last has the last key
+            self._pasts[path] = past  # so that the folder that was read last becomes the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past
@@ -214,7 +214,7 @@ class Watching:
         return [e for e in entries if e.notes_endpoint and e.path.startswith(f"{path}/")]
 
     def _ended(self, path: str) -> bool:
-        """Returns whether the folder is gone or no longer has the suffix `.partial`."""
+        """Returns whether the folder no longer exists or no longer ends in `.partial`."""
         return not (self._index.root / path).is_dir()
 
     def _panel(self, path: str, past: Past, problem: str) -> str:
@@ -241,7 +241,7 @@ class Watching:
         )
 
     def _verdict(self, path: str) -> tuple[str, str]:
-        """Returns the verdict of a finished run, and its first reason; '' without one.
+        """Returns a finished run's verdict and first reason; '' for a missing one.
 
         Raises OSError or ConfigError.
         """
@@ -250,7 +250,7 @@ class Watching:
         return verdict, next((one["text"] for one in reasons), "")
 
     def _done(self, path: str) -> str:
-        """Renders the finished runs of a search, oldest first."""
+        """Renders a search's finished runs, oldest first."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
         return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])

@@ -1,4 +1,4 @@
-"""Opens files below a folder that other people may have written. Refuses links, devices and endless files."""
+"""Opens files below a folder to which other people may have written. Refuses links, devices and endless files."""
 
 import os
 import stat
@@ -10,16 +10,16 @@ from harness.errors import ConfigError
 from harness.results import run_folder
 
 MOST_BYTES = 32 * 2**20
-"""Size of the largest file that is read into memory."""
+"""Larger files are not read into memory."""
 
 MOST_FILES = 5_000
-"""Maximum number of entries in a run's folder. A run has about thirty entries, but a study contains many runs."""
+"""A run's folder with more entries is refused. A run has about thirty entries, but a study contains many runs."""
 
 MOST_FILES_OF_STUDY = 200_000
-"""Maximum number of entries in a folder with many runs."""
+"""A folder with many runs is refused if it contains more entries."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # because opening a pipe must not block
 
 
 def open_file(root: Path, relative: str) -> BinaryIO:
@@ -28,7 +28,7 @@ def open_file(root: Path, relative: str) -> BinaryIO:
     Raises OSError if the file does not exist, and ConfigError if the path leads outside the folder.
     """
     *parents, name = _parts(relative)
-    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the user has chosen the root itself
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # because the user chose the root itself
     try:
         for parent in parents:
             inner = os.open(parent, _FOLDER, dir_fd=at)
@@ -44,7 +44,9 @@ def open_file(root: Path, relative: str) -> BinaryIO:
 
 
 def read_file(root: Path, relative: str) -> bytes:
-    """Returns the content of the file that `open_file` opens. Raises a ConfigError above MOST_BYTES."""
+    """Returns the content of the file that `open_file` opens. Raises a ConfigError if the file is larger than
+    MOST_BYTES.
+    """
     with open_file(root, relative) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -60,11 +62,11 @@ def _parts(relative: str) -> list[str]:
 
 
 def check_folder(root: Path, relative: str, most: int = MOST_FILES) -> Path:
-    """Returns the folder at `relative`, which can then safely be read by its path.
+    """Returns the folder at `relative`, which can then be read safely by its path.
 
     Raises a ConfigError if the folder or one of its entries is a link, or is neither a file nor a folder. A link
-    `latest` to the newest of several runs is allowed, because readers of runs do not follow it. most: maximum number of
-    entries.
+    `latest` to the newest of several runs is allowed, because code that reads runs does not follow it. most: maximum
+    number of entries.
     """
     folder = root
     for part in _parts(relative):
@@ -83,7 +85,7 @@ def check_folder(root: Path, relative: str, most: int = MOST_FILES) -> Path:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yields (path, mode) of every entry below the folder. Does not follow links."""
+    """Yields the path and mode of every entry below the folder. Does not follow links."""
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

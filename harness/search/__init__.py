@@ -1,1 +1,1 @@
-"""Implements verbs that make many runs for one answer: peak, sweep, grid, tune, repeats."""
+"""Implements the verbs that make many runs to answer one question: peak, sweep, grid, tune, repeats."""

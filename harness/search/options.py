@@ -1,4 +1,4 @@
-"""Declares options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options."""
+"""Declares the options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +18,23 @@ from harness.core.config.parse import (
 from harness.core.units import NS_PER_S, show_percent
 
 DEFAULT_POINTS = 11
-"""Number of points in a range of rates without /N."""
+"""Number of points in a range of rates that does not specify /N."""
 
 MOST_SHARE = 10.0
-"""Highest rate of a sweep, as a share of the peak."""
+"""A sweep refuses rates above this multiple of the peak."""
 
 LEAST_PAIRS = 3
 DEFAULT_PAIRS = 6
-"""Number of pairs of runs in `overhead`, which gives three times ABBA."""
+"""Number of pairs of runs in `overhead`, which makes three ABBA sequences."""
 
 OVERHEAD_DURATION_NS = 2_000_000_000
-"""Duration of each run of `overhead` if --duration is not given."""
+"""Duration of each run in `overhead` if --duration is not set."""
 
 RUNTIMES_DURATION_NS = 1_000_000_000
-"""Duration of each run of a sweep over backends if --duration is not given."""
+"""Duration of each run in a sweep over backends if --duration is not set."""
 
 TUNE_DURATION_NS = 1_500_000_000
-"""Duration of each run of `tune` if --duration is not given."""
+"""Duration of each run in `tune` if --duration is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class PeakOptions:
 
 
 class Rates(NamedTuple):
-    """The rates of a sweep."""
+    """The rates in a sweep."""
 
     values: tuple[float, ...]
     """Rates in queries/s, or as shares of the peak; ascending."""
@@ -117,8 +117,8 @@ COLD, WARM = "cold", "warm"
 
 
 def parse_caches(text: str) -> tuple[str, ...]:
-    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured.
-    A warm run follows a cold one.
+    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured. Each warm run follows a cold
+    run.
     """
     words = dict.fromkeys(word.strip() for word in text.split(","))
     states = [word for word in (COLD, WARM) if word in words]
@@ -129,7 +129,7 @@ def parse_caches(text: str) -> tuple[str, ...]:
 
 
 def cache_share(cache: str) -> float | None:
-    """Returns the share of a prompt that is common to all prompts; None for `cold` and `warm`."""
+    """Returns the share of a prompt that all prompts have in common; None for `cold` and `warm`."""
     return None if cache in (COLD, WARM) else _parse_common(cache)
 
 
@@ -282,4 +282,4 @@ OVERHEAD_OF_A_RUN = (
     ),
     *("duration_ns", "max_batch", "out", "sign"),
 )
-"""Fields of RunOptions that `overhead` accepts, in the order of the help."""
+"""Fields of RunOptions that `overhead` accepts, in the order of the help text."""

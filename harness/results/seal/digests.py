@@ -1,6 +1,6 @@
 """Writes SHA256SUMS, the digests of all files in a result folder, and compares them with the files.
 
-The format is the same as sha256sum's, so `sha256sum -c SHA256SUMS` in the folder checks it without the harness.
+The file uses sha256sum's format, so `sha256sum -c SHA256SUMS` in the folder checks it without the harness.
 """
 
 import hashlib
@@ -12,34 +12,36 @@ from harness.core.files import sha256, write_text
 
 SEAL = "SHA256SUMS"
 SIGNATURE = f"{SEAL}.sig"
-"""Name that ssh-keygen gives to the signature's file."""
+"""Name that ssh-keygen gives to the signature file."""
 
 PAGE = "report.html"
-"""Name of the page. The seal leaves it out, because `report` can rewrite it; `check` compares it with result.json."""
+"""Name of a run's page. The seal omits the page, because `report` can rewrite it; `check` compares the page with
+result.json.
+"""
 
 MISSING = f" is missing: {SEAL} has it"
 """End of the message about a missing file."""
 
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
-"""Files of a grid that `sweep --from` rewrites, perhaps with different limits and prices."""
+"""Files in a grid's folder that `sweep --from` rewrites, perhaps with different limits and prices."""
 
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
-"""Matches a file that remains if a process is killed during `core.files.atomic_file`."""
+"""Matches a file that is left behind if a process is killed during `core.files.atomic_file`."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write(folder: Path) -> None:
-    """Seals the folder. Removes the signature of an earlier seal, which no longer matches."""
+    """Seals the folder. Removes an earlier seal's signature, which no longer matches."""
     remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
 
 
 def renew(folder: Path, names: Iterable[str]) -> None:
-    """Updates the seal for files that were written or removed afterwards.
-    Does not read the other files; keeps their digests.
+    """Updates the seal for files that were written or removed after sealing. Keeps the digests of all other files
+    without reading them.
     """
     lines = (folder / SEAL).read_text(encoding="utf-8").splitlines()
     sealed = {match[2]: match[1] for match in map(_LINE.fullmatch, lines) if match is not None}
@@ -57,7 +59,7 @@ def remove(folder: Path) -> None:
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Yields the files that were changed, added or removed after the folder was sealed."""
+    """Yields each file that was changed, added or removed after the folder was sealed."""
     path = folder / SEAL
     sealed = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -77,7 +79,9 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:
-    """Returns the message about a run's folder without the file `name`. otherwise: why the run may lack the file."""
+    """Returns the message that the file `name` is missing from a run's folder. otherwise: why the run may lack the
+    file.
+    """
     seal = folder / SEAL
     text = seal.read_text(encoding="utf-8", errors="replace") if seal.is_file() else ""
     if any(line.endswith(f"  {name}") for line in text.splitlines()):
@@ -86,8 +90,8 @@ def missing(folder: Path, name: str, otherwise: str) -> str:
 
 
 def _is_made_again(path: Path) -> bool:
-    """Returns whether a verb that reads runs may rewrite the file,
-    e.g. a run's page, a grid's tables, plotly's script.
+    """Returns whether a verb that reads runs may rewrite the file, such as a run's page, a grid's tables or plotly's
+    script.
     """
     killed = _TEMPORARY.fullmatch(path.name)
     name = killed[1] if killed else path.name
@@ -97,7 +101,7 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a sorted mapping from path in the folder to SHA-256. For a link, the digest covers the text of the link,
+    """Returns a sorted mapping from path in the folder to SHA-256. For a link, the digest covers the link's text,
     because its target may be outside the folder.
     """
     digests = {}

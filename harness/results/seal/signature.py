@@ -1,4 +1,4 @@
-"""Signs the seal of a result folder with an OpenSSH key, and finds who signed it.
+"""Signs a result folder's seal with an OpenSSH key, and finds out who signed it.
 
 `ssh-keygen -Y sign` and `-Y verify` do the cryptographic work. The key is neither copied nor stored.
 """
@@ -17,11 +17,14 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
-"""Purpose of the signature, which ssh-keygen also signs. A signature for a commit or an email is therefore refused."""
+"""Purpose of the signature, which ssh-keygen signs as well. Verification therefore refuses a signature made for a
+commit or an email.
+"""
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
-"""Time limit of ssh-keygen. It takes seconds if its agent asks the user for something, e.g. to touch a security key."""
+"""Time limit for ssh-keygen. It takes seconds if its agent waits for the user, for example to touch a security key.
+"""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
 _LINE = "ann@example.org ssh-ed25519 AAAA..."
@@ -30,19 +33,19 @@ _SIGNED_WITH = re.compile(r"with (\S+) key (SHA256:\S+)")
 
 
 class Signed(NamedTuple):
-    """Signer of a seal."""
+    """Who signed a seal."""
 
     by: str
-    """Principal from the file of allowed signers; empty without this file."""
+    """Principal from the allowed-signers file; empty without this file."""
     key: str
-    """Type and fingerprint of the key, e.g. ED25519 SHA256:..."""
+    """Type and fingerprint of the key, such as ED25519 SHA256:... ED25519 SHA256:..."""
 
     def __str__(self) -> str:
         return f"signed by {self.by} ({self.key})" if self.by else f"signed with the key {self.key}"
 
 
 def problem(key: Path) -> str:
-    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can still ask for its passphrase."""
+    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can still ask for the key's passphrase."""
     if why := not_a_file(key):
         return f"--sign {key}: {why}"
     try:
@@ -57,14 +60,14 @@ def problem(key: Path) -> str:
 
 
 def not_a_file(path: Path) -> str:
-    """Returns why the path is not a file; '' if it is a file."""
+    """Returns why the path does not name a file; '' if it names one."""
     if path.is_dir():
         return "this is a folder: name a file in it"
     return "" if path.is_file() else "there is no such file"
 
 
 def names_no_signers(path: Path) -> str:
-    """Returns why a file of allowed signers has no signers; '' if it may have signers."""
+    """Returns why an allowed-signers file names no signers; '' if it may name some."""
     if why := not_a_file(path):
         return why
     try:
@@ -77,10 +80,10 @@ def names_no_signers(path: Path) -> str:
 
 
 def sign(folder: Path, key: Path) -> str:
-    """Signs the seal of the folder. Returns the reason for a failure, or an empty text."""
+    """Signs the folder's seal. Returns why signing failed; '' if it succeeded."""
     words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
     try:
-        (folder / SIGNATURE).unlink(missing_ok=True)  # else ssh-keygen asks whether to overwrite it
+        (folder / SIGNATURE).unlink(missing_ok=True)  # otherwise ssh-keygen asks whether to overwrite it
         done = _run("sign", words, may_ask=_has_terminal())
     except PluginUnavailable as e:
         why = str(e)
@@ -95,9 +98,9 @@ def sign(folder: Path, key: Path) -> str:
 
 
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
-    """Returns the differences, and a line that names the signer of the seal. The line is empty without a signature.
+    """Returns the differences, and a line that names the seal's signer. The line is empty if the seal is not signed.
 
-    allowed: OpenSSH's file of allowed signers. If given, only a signature of one of these signers is accepted.
+    allowed: OpenSSH's allowed-signers file. If given, only a signature by one of its signers is accepted.
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():
@@ -112,7 +115,7 @@ def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
 
 
 def _signed(folder: Path, allowed: Path | None) -> Signed | str:
-    """Returns the signer of the seal, or a sentence about what is wrong with the signature."""
+    """Returns the seal's signer, or a sentence that states what is wrong with the signature."""
     path = folder / SIGNATURE
     seal = (folder / SEAL).read_bytes()
     where = ["-n", NAMESPACE, "-s", str(path)]
@@ -140,8 +143,8 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
 def _run(
     action: str, arguments: Sequence[str], content: bytes = b"", *, may_ask: bool = False
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. If not, it gets neither a terminal
-    nor a window, so that an unattended run does not wait for an answer.
+    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. If not, ssh-keygen gets neither a
+    terminal nor a window, so that an unattended run does not wait for a passphrase.
     """
     words = [PROGRAM, "-Y", action, *arguments]
     try:
@@ -163,7 +166,9 @@ def _run(
 
 
 def _has_terminal() -> bool:
-    """Returns whether a user can answer. Reading from the terminal would stop a process in the background."""
+    """Returns whether a user at a terminal can enter a passphrase. A process in the background cannot ask, because
+    reading from the terminal would stop it.
+    """
     with suppress(OSError, ValueError, AttributeError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False

@@ -10,7 +10,7 @@ from harness.wire.server_series import column_of, columns
 
 
 def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str) -> Servers | None:
-    """Returns the section; None without rows and without a reason why they are missing. window_ns: LoadGen's window."""
+    """Returns the section; None without rows and without a reason why rows are missing. window_ns: LoadGen's window."""
     if log is None and not absent:
         return None
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
@@ -37,7 +37,8 @@ def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str)
 def _drafts(
     rows: Sequence[Row], grown: Mapping[str, float | None], reported_length: float | None
 ) -> dict[str, object]:
-    """Returns the keys about speculative decoding. reported_length: tokens per step, from a server without counters."""
+    """Returns the keys about speculative decoding. reported_length: tokens per step, if the server reports no counters.
+    """
     per_draft = _ratio(grown["accepted_tokens"], grown["drafts"])
     places = sorted({int(n) for row in rows for n in map(_position, row) if n.isdecimal()})
     accepted = [_grown(rows, f"{_ACCEPTED_AT}{place}") for place in places]
@@ -75,6 +76,6 @@ def _values(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _grown(rows: Sequence[Row], column: str) -> float | None:
-    """Returns the growth of a counter; None with fewer than two values, or if the server reset the counter."""
+    """Returns a counter's growth; None with fewer than two values, or if the server reset the counter."""
     values = _values(rows, column)
     return values[-1] - values[0] if len(values) > 1 and values == sorted(values) else None

@@ -1,1 +1,1 @@
-"""Evaluates the SLOs of a run, i.e. how many answers met each SLO and how many met all."""
+"""Evaluates a run's SLOs: how many answers met each SLO, and how many met all of them."""

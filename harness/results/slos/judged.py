@@ -1,4 +1,4 @@
-"""Counts the answers that met an SLO, using the journal. Pure."""
+"""Counts the answers that met an SLO, from the journal. Pure."""
 
 from typing import NamedTuple
 
@@ -15,15 +15,17 @@ class Judged(NamedTuple):
 
     slo: Slo
     late: int
-    """Number of items, out of `of`, that took longer than the bound or failed."""
+    """Number of items, among the `of` judged, that exceeded the bound or failed."""
     of: int
-    """Number of items. They are queries; for ttft, answers; for tpot, answers with several or an unknown number of
-    tokens; for itl, tokens after the first.
+    """Number of items judged. The items are queries; for ttft, answers; for tpot, answers with several or an unknown
+    number of tokens; for itl, tokens after the first.
     """
     value_ns: int | None
-    """The percentile, without failures and unknown times; None for itl, which only counts late tokens."""
+    """The percentile, without failures and unknown times; None for itl, because only late tokens are counted."""
     unknown: int = 0
-    """Number of items without a time: answers for tpot whose tokens nobody counted. They do not count as on time."""
+    """Number of items whose time is unknown: for tpot, answers whose tokens nobody counted. Such items do not count as
+    on time.
+    """
 
     @property
     def is_met(self) -> bool:
@@ -59,8 +61,8 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns a (samples,) mask of the samples that certainly met the SLO. An answer with a single token cannot miss a
-    bound on the time per token. An answer whose tokens nobody counted does not certainly meet it.
+    """Returns a (samples,) mask that marks the samples which certainly met the SLO. An answer with a single token
+    cannot miss a bound on the time per token. An answer whose tokens nobody counted is not certain to meet it.
     """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
@@ -79,7 +81,7 @@ def _met(done: Completions, slo: Slo) -> Array:
 
 
 def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array, Array]:
-    """Returns (n,) times in ns, and an (n,) mask of failures."""
+    """Returns (n,) times in ns, and an (n,) mask that marks failures."""
     failed: Array = done.columns["failed"] > 0
     if not slo.of:
         values_ns = query_latency_ns(done, samples_per_query)
@@ -96,7 +98,7 @@ def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array,
 
 
 def _uncounted(done: Completions) -> Array:
-    """Returns a (samples,) mask of answers that did not fail but have an unknown number of tokens."""
+    """Returns a (samples,) mask that marks answers which did not fail but contain an unknown number of tokens."""
     mask: Array = (
         (done.columns["failed"] == 0)
         & (_column(done, "first_token_ns") > 0)
@@ -106,5 +108,5 @@ def _uncounted(done: Completions) -> Array:
 
 
 def _column(done: Completions, name: str) -> Array:
-    """Returns a column that only streams have; zeros if no reply was a stream."""
+    """Returns a column that only streams fill; zeros if no reply was a stream."""
     return done.columns.get(name, np.zeros(len(done), np.int64)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it does judge. Pure."""
+"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it does. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _LATE = {
 
 
 def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
-    """Yields reasons for the SLOs that LoadGen's log does not judge. The run must have a log."""
+    """Yields reasons for SLOs that LoadGen's log does not judge. Requires a run with a log."""
     if not run.logged or not run.done:
         return
     for slo in slos:
@@ -39,7 +39,9 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
 
 
 def only_failures_are_late(run: Evidence, one: Judged) -> bool:
-    """Returns whether every late item failed. Failures have a separate reason, and a different rate would not help."""
+    """Returns whether every late item failed. In this case a separate reason reports the failures, and a different rate
+    would not help.
+    """
     failed = run.ended["failed_samples"] if run.ended else 0
     return run.plan.samples_per_query == 1 and 0 < one.late <= failed and one.slo.of != "itl"
 
@@ -85,7 +87,9 @@ def missed(one: Judged) -> Reason:
 
 
 def too_late(one: Judged, run: Evidence) -> Reason:
-    """Returns the reason for a late percentile, or for too few queries with the necessary number and duration."""
+    """Returns the reason for a late percentile or, if the queries are too few to prove it, for too few queries, with
+    the necessary number and duration.
+    """
     rate_per_s = run.log.get("effective_target_qps")
     late, count, percentile = one.late, one.of, one.slo.percentile
     what, name = _LATE[one.slo.of][0], one.slo.name

@@ -1,4 +1,4 @@
-"""Summarises the SLOs of a run and its goodput. Pure."""
+"""Summarises a run's SLOs and its goodput. Pure."""
 
 from harness.core.config.parse import Slo
 from harness.core.units import NS_PER_S
@@ -12,8 +12,8 @@ def section(
 ) -> Goodput | None:
     """Returns the section of result.json; None without an SLO or without an answer.
 
-    completed_per_s: LoadGen's rate of a Server run, because its time differs from the journal's. The goodput is a share
-    of this rate. None selects the journal's rate.
+    completed_per_s: LoadGen's rate in a Server run, because LoadGen measures a different time than the journal. The
+    goodput is a share of this rate. None selects the journal's rate.
     """
     done, plan = run.done, run.plan
     if not slos or done is None or len(done) < plan.samples_per_query:

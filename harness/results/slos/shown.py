@@ -1,4 +1,4 @@
-"""Describes the goodput of a run and all its SLOs in one line."""
+"""Describes a run's goodput and all its SLOs in one line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from harness.results.slos.judged import Judged
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without SLOs, or if the only SLO is about the answer's latency."""
+    """Returns the line; None without SLOs, or if the only SLO bounds the answer's latency."""
     goodput = result.get("goodput")
     if not goodput or not has_several(result.get("slo")):
         return None
@@ -27,14 +27,14 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 
 def has_several(slos: str | None) -> bool:
-    """Returns whether the SLOs cover more than the answer's latency. slos: as in result.json."""
+    """Returns whether the SLOs bound more than the answer's latency. slos: as in result.json."""
     parsed = parse_slos(slos or "")
     return bool(parsed) and list(parsed) != [leading(parsed)]
 
 
 def attainment(result: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns the share of queries that met every SLO, and the interval of the share; None without an SLO. The interval
-    assumes that queries do not influence each other.
+    """Returns the share of queries that met every SLO, and the interval of this share; None without an SLO. The
+    interval assumes that queries do not influence each other.
     """
     share, queries = (result.get("goodput") or {}).get("share"), result.get("queries") or {}
     count = queries.get("samples_answered", 0) // (queries.get("samples_per_query") or 1)

@@ -1,1 +1,1 @@
-"""Judges the steady state of a run by two rules: the harness's referee and MLPerf Endpoints."""
+"""Judges a run's steady state by two rules: the harness's referee and the MLPerf Endpoints rule."""

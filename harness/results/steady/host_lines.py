@@ -1,4 +1,4 @@
-"""Finds the lines of host.csv around a change of the level, and the columns that changed at the same time. Pure."""
+"""Finds the lines in host.csv around a change in the level, and the columns that changed at the same time. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import NamedTuple
 from harness.core.units import NS_PER_S
 
 _AROUND = 5
-"""Number of rows on each side over which the means are compared."""
+"""Number of rows on each side of the change whose means are compared."""
 
 _FEWEST = 2
-"""Minimum number of rows on each side."""
+"""With fewer rows on either side, no lines are reported."""
 
 _CHANGED = 0.10
 """A column is listed only if its mean changed by at least this share of the larger mean."""
@@ -21,13 +21,13 @@ _DEVIATIONS = 3.0
 """A column is listed only if it changed by at least this many standard deviations of its rows around the change."""
 
 _SMOOTHEST = 0.02
-"""A column's standard deviation counts as at least this share of the larger mean, because a column that hardly varies
-would otherwise always come first.
+"""A column's standard deviation counts as at least this share of the larger mean, because otherwise a column that
+hardly varies would always come first.
 """
 
 _LEAST = {"cpu_": 0.05, "measured_cpu_s": 0.05, "_switches": 100.0, "_faults": 100.0}
-"""Smallest change of a counter, per second. The keys are beginnings or endings of names. A smaller change does not slow
-a run down, even if the counter began at 0.
+"""A smaller change in a counter, per second, is not listed, because it does not slow a run down, even if the counter
+was 0 before. The keys are the beginnings or endings of column names.
 """
 
 _MOST = 4
@@ -41,10 +41,10 @@ _GROWING = (
     "thermal_throttles",
 )
 _GROWING_ENDS = ("_switches", "_faults")
-"""Endings of columns that only grow. Their growth per second is compared."""
+"""Endings of the names of columns that only grow. For such columns, the growth per second is compared."""
 
 _FIRST_LINE = 2
-"""Line number of the first row. The column names are above it."""
+"""Line number of the first row, because the column names take the first line."""
 
 Row = Mapping[str, float]
 
@@ -54,14 +54,15 @@ class Column(NamedTuple):
 
     name: str
     before: float
-    """Mean of the rows before the change. A counter has the mean growth per second."""
+    """Mean of the rows before the change; for a counter, the mean growth per second.
+    """
     after: float
     deviation: float
-    """Standard deviation of the rows around their means."""
+    """Standard deviation of the rows around the mean on their side."""
 
     @property
     def deviations(self) -> float:
-        """Size of the change in deviations."""
+        """Size of the change, in multiples of `deviation`."""
         smoothest = _SMOOTHEST * max(abs(self.before), abs(self.after))
         return abs(self.after - self.before) / max(self.deviation, smoothest)
 
@@ -77,7 +78,7 @@ class Column(NamedTuple):
 
 
 class HostLines(NamedTuple):
-    """Lines of host.csv near a time."""
+    """Lines in host.csv near a point in time."""
 
     lines: Sequence[int]
     """Line numbers of the last row before the time and the first row after it."""
@@ -86,7 +87,8 @@ class HostLines(NamedTuple):
 
 
 def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
-    """Returns the lines around a time; None with too few rows before or after it. rows: all rows of the log."""
+    """Returns the lines around a point in time; None with too few rows before or after it. rows: all rows of the log.
+    """
     first = next((i for i, row in enumerate(rows) if row["wall_ns"] > at_ns), len(rows))
     before, after = rows[max(0, first - _AROUND) : first], rows[first : first + _AROUND]
     if min(len(before), len(after)) < _FEWEST:
@@ -98,7 +100,7 @@ def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
 
 
 def _column(name: str, before: Sequence[Row], after: Sequence[Row]) -> Column | None:
-    """Returns the column's levels; None if a side has fewer than two values, or if the column is always 0."""
+    """Returns the column's levels; None if either side has fewer than two values, or if the column is always 0."""
     is_counter = name.startswith(_GROWING) or name.endswith(_GROWING_ENDS)
     sides = [
         _growths(name, rows) if is_counter else _values(name, rows) for rows in (before, after)
@@ -119,8 +121,8 @@ def _values(name: str, rows: Sequence[Row]) -> list[float]:
 
 
 def _growths(name: str, rows: Sequence[Row]) -> list[float]:
-    """Returns the growth per second from each row to the next. A row without the column, or a clock that was set back,
-    has none.
+    """Returns the growth per second from each row to the next. Leaves out rows without the column, and rows at which
+    the clock was set back.
     """
     return [
         (row[name] - last[name]) * NS_PER_S / (row["wall_ns"] - last["wall_ns"])

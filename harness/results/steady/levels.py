@@ -1,9 +1,9 @@
-"""Estimates how much the level of a series changed during a run, and how precisely its mean is known. Pure.
+"""Estimates how much a series' level changed during a run, and how precisely its mean is known. Pure.
 
 The series consists of batch means. Its cosine transform is compared with every pair of a *change* and a *noise*. A
 change is a step, a ramp, a wave or a phase of any size. A noise is a constant power spectrum plus a peak at frequency
-0, whose width and height stand for correlation of any length. Each pair is weighted by its likelihood. The result is a
-distribution of the size of the change. Noise that is correlated over a tenth of the run widens the distribution; a
+0, whose width and height represent correlation over any length. Each pair is weighted by its likelihood. The result is
+a distribution for the size of the change. Noise that is correlated over a tenth of the run widens this distribution; a
 clean step does not.
 """
 
@@ -20,10 +20,12 @@ FEWEST = 16
 """Minimum number of batches."""
 
 _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Half widths of the peak, in half periods per run. The correlation lasts for about 0.3 / width of the run."""
+"""Half widths of the peak, in half periods per run. The correlation then lasts for about 0.3 / width of the run."""
 
 _NARROW = (0.2, 0.35, 0.5, 0.7, 1)
-"""Additional half widths for the interval of the mean. Near a change, noise this slow looks like the change itself."""
+"""Additional half widths, used only for the interval of the mean. Around a change, such slow noise looks like the
+change itself.
+"""
 
 _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
 """Heights of the peak, as multiples of the constant."""
@@ -32,28 +34,29 @@ _WHITE = 0.5
 """Prior probability that batches are independent."""
 
 _WHITE_OF_MEAN = 0.8
-"""Prior probability that batches are independent, for the interval of the mean. Chosen so that the interval contains
-the true mean often enough (benchmarks/steady.py). Independent batches cannot rule out a narrow peak.
+"""Prior probability that batches are independent, used for the interval of the mean. It is chosen so that the interval
+contains the true mean often enough (benchmarks/steady.py), because independent batches cannot rule out a narrow peak.
 """
 
 _EDGE = 0.1
-"""Share of the run at each end in which steps are not searched for."""
+"""Share of the run at each end in which no step is searched for."""
 
 _LEAST_NOISE = 1e-4
-"""The standard deviation of a batch mean counts as at least this. Real clocks and loads are never steadier."""
+"""A batch mean's standard deviation counts as at least this, because real clocks and loads are never steadier.
+"""
 
 
 class Levels(NamedTuple):
-    """The level of one series."""
+    """The level of one series, and its change."""
 
     changes: Array
-    """(m,) centres of the distributions of the change. Positive if the level rose."""
+    """(m,) centres of the distributions for the change. Positive if the level rose."""
     scales: Array
     """(m,) widths of these distributions."""
     weights: Array
     """(m,) probabilities of these distributions."""
     freedom: int
-    """Degrees of freedom of Student's t, which is the form of each distribution."""
+    """Degrees of freedom of Student's t, the form of each distribution."""
     change: float
     """Most probable change."""
     shape: "Shape"
@@ -83,7 +86,7 @@ class Levels(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A form of change whose size over the run is 1."""
+    """A form of change, scaled to size 1 over the run."""
 
     kind: str
     """step, ramp, wave or phase."""
@@ -128,8 +131,7 @@ def levels_of(values: Array) -> Levels:
 
 
 def _of_mean(z: Array, noises: "_Noises") -> tuple[Array, Array]:
-    """Returns two values per noise, assuming no change:
-    the standard deviation of the mean, and the noise's probability.
+    """Returns two values per noise, assuming no change: the mean's standard deviation, and the noise's probability.
     """
     n = len(z) + 1
     total = (1 / noises.powers) @ z**2 + _LEAST_NOISE**2 * (n - 1)
@@ -188,7 +190,7 @@ def _ramps(n: int) -> _Pairs:
 
 
 def _waves(n: int) -> _Pairs:
-    """Returns waves of 0.5 to n / 8 periods. The size of a wave is the difference of its highest and lowest level."""
+    """Returns waves of 0.5 to n / 8 periods. A wave's size is the difference between its highest and lowest level."""
     time = (np.arange(n) + 0.5) / n
     periods = [0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     return [
@@ -200,7 +202,7 @@ def _waves(n: int) -> _Pairs:
 
 
 def _phases(n: int) -> _Pairs:
-    """Returns phases. A phase lies between two steps."""
+    """Returns phases, each of which lies between two steps."""
     time = (np.arange(n) + 0.5) / n
     ends = [(begin / 8, end / 8) for begin in range(1, 7) for end in range(begin + 1, 8)]
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]

@@ -1,8 +1,8 @@
-"""Finds the steady-state window of MLPerf Endpoints, using the constants of its detector. Pure.
+"""Finds the steady-state window according to MLPerf Endpoints, with the constants of its detector. Pure.
 
-A *pass* (the rules say super-pass) is a block of samples in the order of issue, usually one pass over the dataset. The
-warm-up passes are dropped. A window then grows to the right as long as TPOT has no trend and varies little. The first
-window that is long enough is the result. docs/intervals.md shows what this rule misses.
+A *pass* (a super-pass in the rules) is a block of samples in the order of issue, usually one pass over the dataset.
+First, the warm-up passes are dropped. A window then grows to the right as long as TPOT has no trend and varies little.
+The first window that is long enough is reported. docs/intervals.md shows what this rule misses.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0), profiles `concurrency` and `poisson`: `build_super_pass_series`, `adaptive_warmup`,
@@ -32,13 +32,13 @@ GATED = (("tpot_p50", 0.5), ("tpot_p90", 0.9))
 """Series that determine the window. TTFT and latency do not affect it."""
 
 WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90", 0.9))
-"""Series with a reported trend from the window to the end of the run."""
+"""Series whose trend, from the window to the end of the run, is reported."""
 
 LARGEST_CHANGE = 0.05
 """A significant trend ends a window if the fitted line changes by at least this share of the median."""
 
 LARGEST_VARIATION = 0.08
-"""A window ends if the coefficient of variation of a series exceeds this."""
+"""A window ends if the coefficient of variation of any of its series exceeds this."""
 
 WARM_UP_BAND = 0.05
 """Leading passes are dropped while their tpot_p50 differs from the level of the second half by more than this share."""
@@ -47,18 +47,18 @@ MOST_WARM_UP = 0.5
 """The warm-up takes at most this share of the passes. At least one pass is always dropped."""
 
 SHIFT = 0.05
-"""Change of the mean TPOT, as a share, above which a later window is an anomaly, if Pettitt's test
-is also significant.
+"""A later window counts as an anomaly if its mean TPOT differs by more than this share and Pettitt's test is
+significant.
 """
 
 PRECISION = 0.05
-"""Half width of the 95 % interval that determines how many passes a window needs."""
+"""Half width of the 95 % interval that a window must reach, which determines how many passes it needs."""
 
 RELAXATIONS = 5.0
-"""Minimum duration of a window, as a multiple of the p90 latency."""
+"""A window must last at least this multiple of the p90 latency."""
 
 FLOOR_S = 600.0
-"""Minimum duration of a window in s."""
+"""A window must last at least this many seconds."""
 
 Status = Literal["windowable", "insufficient_duration", "insufficient_passes", "partial_dataset"]
 """Values of `steady_state.status` in point.yaml."""
@@ -67,7 +67,7 @@ _Z_95 = 1.96
 
 
 class Samples(NamedTuple):
-    """Samples of a run in the order of issue. Every array is (n,), with NaN for a missing time."""
+    """A run's samples in the order of issue. Every array is (n,), with NaN for a missing time."""
 
     issued_ns: Array
     ttft_ns: Array
@@ -81,7 +81,7 @@ class Samples(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """Length that a window needs, which is the largest of three terms."""
+    """The duration that a window needs, which is the largest of three terms."""
 
     window_s: float
     """Time from the first to the last issue of the window."""
@@ -96,7 +96,7 @@ class Duration(NamedTuple):
 
     @property
     def dominant(self) -> str:
-        """The term that decides: precision, relaxation or floor."""
+        """The largest term: precision, relaxation or floor."""
         terms = {"precision": self.precision_s, "relaxation": self.relaxation_s}
         return next((name for name, s in terms.items() if s == self.needed_s), "floor")
 
@@ -106,18 +106,18 @@ class Duration(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The steady window. Passes count from 0 at the start of the run."""
+    """The steady-state window. Passes count from 0 at the start of the run."""
 
     first_pass: int
     end_pass: int
     """The first pass after the window."""
     samples: int
-    """Number of samples that have a TTFT."""
+    """Number of samples in the window with a TTFT."""
     duration: Duration
     skipped_short: int
     """Number of earlier windows that were too short."""
     plateaus: int
-    """Number of all windows of any duration."""
+    """Number of windows of any duration."""
     per_user_tps: float
     """1 / mean TPOT."""
     per_user_interval: tuple[float, float]
@@ -127,32 +127,32 @@ class Window(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A later window at a different level, which the rules call an anomaly."""
+    """A later window at a different level, called an anomaly in the rules."""
 
     at_pass: int
     """The first pass after the change, from 0 at the start of the run."""
     change: float
-    """Change of the mean TPOT, as a share of the reported window's mean TPOT."""
+    """Change in the mean TPOT, as a share of the reported window's mean TPOT."""
 
 
 class Official(NamedTuple):
-    """Result of the rule."""
+    """The rule's result."""
 
     is_found: bool
     reason: str | None
     """Why no window was found; None with a window."""
     passes: int
-    """Number of passes in the run. The last one may be incomplete."""
+    """Number of passes in the run. The last pass may be incomplete."""
     warm_up_passes: int
     """Number of passes that were dropped at the start."""
     window: Window | None
-    """The window, or the longest candidate if all are too short; None without a candidate."""
+    """The window, or, if all candidates are too short, the longest one; None without a candidate."""
     trends: Mapping[str, Trend]
     """Maps each series of WATCHED to its trend from the window to the end of the run."""
     shift: Shift | None
     status: Status | None
-    """The status for point.yaml;
-    None with enough passes but no window, because the rules have no status for this case.
+    """Value of `status` for point.yaml; None if there are enough passes but no window, because the rules define no
+    status for this.
     """
 
     @property
@@ -161,12 +161,12 @@ class Official(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether a window was found without an anomaly and without a drift warning."""
+        """Whether a window was found, without an anomaly and without a drift warning."""
         return self.is_found and self.shift is None and not self.drifts_up
 
 
 def judge(samples: Samples, pass_samples: int) -> Official:
-    """Returns the official verdict. pass_samples: number of samples in a pass; default: the size of the dataset."""
+    """Returns the official verdict. pass_samples: number of samples per pass; default: the size of the dataset."""
     if pass_samples < 1:
         raise ValueError(f"a pass has at least 1 sample, got {pass_samples}")
     run = _Passes(samples, pass_samples)
@@ -197,7 +197,7 @@ def judge(samples: Samples, pass_samples: int) -> Official:
 
 
 class _Passes:
-    """Passes of a run and their series."""
+    """A run's passes and their series."""
 
     def __init__(self, samples: Samples, size: int, first: int = 0) -> None:
         """Divides the samples into passes of `size` samples. first: the first pass to use."""
@@ -212,7 +212,7 @@ class _Passes:
         return _Passes(self._all, self._size, first)
 
     def pooled(self, name: str, low: int, high: int) -> Array:
-        """Returns the values of passes low to high without missing values."""
+        """Returns the values in passes low to high, without missing values."""
         values = getattr(self._samples, name)[low * self._size : high * self._size]
         present: Array = values[np.isfinite(values)]
         return present
@@ -236,7 +236,7 @@ class _Passes:
         return np.array([float(one.mean()) if len(one) else 0.0 for one in pooled])
 
     def issue_s(self, low: int, high: int) -> float:
-        """Returns the time from the first to the last issue of passes low to high."""
+        """Returns the time from the first to the last issue in passes low to high."""
         issued = self._samples.issued_ns[low * self._size : high * self._size]
         return float(issued.max() - issued[0]) / NS_PER_S if len(issued) else 0.0
 
@@ -244,7 +244,7 @@ class _Passes:
         return int(self._samples.tokens[low * self._size : high * self._size].sum())
 
     def rate(self, low: int, high: int) -> float:
-        """Returns tokens per second of passes low to high; 0 without a duration."""
+        """Returns the tokens per second in passes low to high; 0 if they take no time."""
         spent_s = self.issue_s(low, high)
         return self.tokens(low, high) / spent_s if spent_s > 0 else 0.0
 
@@ -255,7 +255,7 @@ class _Passes:
         }
 
     def duration(self, low: int, high: int) -> Duration:
-        """Returns the length that the window needs."""
+        """Returns the duration that the window needs."""
         tpot = self.series["tpot_p50"][low:high]
         spans_s = [span for i in range(low, high) if (span := self.issue_s(i, i + 1)) > 0]
         passes = max(math.ceil((_Z_95 * variation(tpot) / PRECISION) ** 2), FEWEST)
@@ -287,8 +287,8 @@ def _warm_up(tpot: Array) -> int:
 
 
 def _plateaus(passes: _Passes) -> list[tuple[int, int]]:
-    """Returns all windows.
-    Each window grows from its start for as long as the rule admits it; then the next one begins.
+    """Returns all windows. Each window grows from its start for as long as the rule permits; the next window begins
+    where it ends.
     """
     found, start = [], 0
     while start <= len(passes) - FEWEST:

@@ -1,4 +1,4 @@
-"""Tests a short series for a trend or a step by ranks. The formulas are the same as in MLPerf Endpoints' detector.
+"""Tests a short series for a trend or a step, using ranks. The formulas match those in MLPerf Endpoints' detector.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0): `mann_kendall_hamed_rao`, `pettitt`, `_rel_drift`, `batch_means_ci`.
@@ -15,7 +15,7 @@ from harness.types import Array
 Trend = Literal["up", "down", "steady", "insufficient"]
 
 FEWEST = 4
-"""Minimum number of values for a test."""
+"""A test needs at least this many values."""
 
 SIGNIFICANT = 0.05
 """Significance level of both tests."""
@@ -98,13 +98,13 @@ def end_to_end(values: Array) -> float:
 
 
 def variation(values: Array) -> float:
-    """Returns the coefficient of variation of the population; 0 for fewer than two values."""
+    """Returns the population's coefficient of variation; 0 for fewer than two values."""
     mean = float(values.mean()) if len(values) > 1 else 0.0
     return float(values.std()) / abs(mean) if mean else 0.0
 
 
 def mean_interval(means: Sequence[float] | Array) -> tuple[float, float]:
-    """Returns Student's 95 % interval of the mean of independent values. For one value, both ends are this value."""
+    """Returns Student's 95 % interval for the mean of independent values. For one value, both ends are this value."""
     values = np.asarray(means, np.float64)
     k, mean = len(values), float(values.mean()) if len(values) else 0.0
     if k < 2:

@@ -2,7 +2,7 @@
 
 A series is *steady* if a change of CHANGED or more is improbable, and *not steady* if a change below TOLERATED is
 improbable. If neither is improbable enough, the run is undecided, and the referee estimates how much longer it must be.
-A series of rare events, such as the tail, can show a change but never prove that there was none.
+A series of rare events, such as the tail, can show that something changed but never prove that nothing did.
 """
 
 import math
@@ -20,7 +20,7 @@ from harness.types import Array
 Verdict = Literal["steady", "not steady", "undecided"]
 
 TOLERATED = 0.04
-"""A run is steady although its level changes by less than this share."""
+"""A run counts as not steady only if a change by less than this share is improbable."""
 
 CHANGED = 0.10
 """A run is not steady if its level changes by this share or more. Between TOLERATED and CHANGED, both verdicts are
@@ -28,27 +28,27 @@ acceptable.
 """
 
 WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
-"""Largest accepted probability that the verdict `steady` is wrong, and that the verdict `not steady` is wrong."""
+"""Largest accepted probabilities that the verdict `steady` or `not steady` is wrong."""
 
 EVENTS_CHANGED = 1.5
-"""Minimum ratio between shares of slow or failed samples that counts as a change."""
+"""A share of slow or failed samples counts as changed if it grows by at least this factor."""
 
 MOST_WARM_UP = 3 / 16
-"""Largest share of the run that a slow start may take. A fast start has the limit MOST_FAST_START."""
+"""Largest share of the run that a slow start may take. The limit for a fast start is MOST_FAST_START."""
 
 MOST_FAST_START = 1 / 16
 
 _START_BATCHES, _START_DEVIATIONS, _START_CHANGE = 2, 3.5, 0.02
-"""Limits for dropping the start. It is dropped while the mean of _START_BATCHES batches differs from the line through
-the rest by more than _START_DEVIATIONS deviations and more than _START_CHANGE.
+"""Limits for dropping the start of a run. The start is dropped while the mean of _START_BATCHES batches differs from
+the line through the remaining batches by more than _START_DEVIATIONS deviations and more than _START_CHANGE.
 """
 
 _MOST_TIMES = 100.0
-"""The necessary length is estimated as at most this multiple of the current length."""
+"""An estimate of the necessary length is limited to this multiple of the current length."""
 
 _ENOUGH = 5.5
-"""The estimated length aims at this distance of the change from the limit, in its deviations. At this distance, about 9
-of 10 simulated runs were decided.
+"""The estimated length places the change this many of its standard deviations away from the limit. At this distance,
+about 9 out of 10 simulated runs were decided.
 """
 
 
@@ -64,13 +64,13 @@ class Judged(NamedTuple):
     at_ns: int
     """Time at which the most probable change begins."""
     end_change: float
-    """Level of the last quarter above the mean, as a share of the mean."""
+    """How far the last quarter's level lies above the mean, as a share of the mean."""
     half_width: float
-    """Half width of the interval of the mean level, as a share, at LEVEL."""
+    """Half width of the interval for the mean level, as a share, at confidence LEVEL."""
     correlation_s: float
     """Time over which the level is correlated; 0 if batches are independent."""
     times_longer: float
-    """Estimated length of a run that would be decided, as a multiple of this run; 1 if this run is decided."""
+    """Estimated length at which a run would be decided, as a multiple of the actual length; 1 if the run is decided."""
 
 
 class Refereed(NamedTuple):
@@ -78,19 +78,19 @@ class Refereed(NamedTuple):
 
     verdict: Verdict
     series: Sequence[Judged]
-    """Series in the order of importance: latency, rate, TTFT, TPOT, tail, failures."""
+    """Verdicts on the series, in the order of importance: latency, rate, TTFT, TPOT, tail, failures."""
     warm_up_s: float
-    """Time at the start that was left out because the run had not reached its level yet."""
+    """Time left out at the start, because the run had not reached its level yet."""
     warm_up_change: float
-    """Change of the whole run's mean latency because of this time, as a share."""
+    """How much this time changes the whole run's mean latency, as a share."""
     judged_s: float
-    """Length of the rest of the run, which was judged."""
+    """Length of the remaining part of the run, which was judged."""
     needed_s: float | None
-    """Estimated length of a run that would be decided; None for a decided run."""
+    """Estimated length at which a run would be decided; None for a decided run."""
 
     @property
     def cause(self) -> Judged | None:
-        """The first series that changed; None for a run that is steady or undecided."""
+        """The first series that changed; None if the run is steady or undecided."""
         return next((one for one in self.series if one.verdict == "not steady"), None)
 
 
@@ -129,7 +129,7 @@ def _verdict(judged: Sequence[Judged]) -> Verdict:
 
 
 def _warm_up(values: Array) -> int:
-    """Returns the number of batches at the start that lie off the line through the rest.
+    """Returns the number of batches at the start that lie off the line through the remaining batches.
 
     A line fits a ramp as well as a constant level, so a ramp never counts as a warm-up. If the start does not end
     within its limit, nothing is left out, because the run never reached a level.
@@ -149,7 +149,7 @@ def _warm_up(values: Array) -> int:
 
 
 def _off_the_line(values: Array) -> float:
-    """Returns how far the first batches lie above the line through the other batches."""
+    """Returns how far the first batches lie above the line through the remaining batches."""
     rest = values[_START_BATCHES:]
     time = np.arange(len(rest)) - (len(rest) - 1) / 2
     slope = float(time @ rest) / float(time @ time)
@@ -158,8 +158,8 @@ def _off_the_line(values: Array) -> float:
 
 
 def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged | None:
-    """Judges one series. scale: the run's length divided by the judged length.
-    A ramp also grew in the part left out.
+    """Judges one series. scale: the run's length divided by the judged length. The scale matters because a ramp also
+    grew in the part that was left out.
     """
     kept = series.begins_ns >= from_ns
     values, begins_ns = series.values[kept], series.begins_ns[kept]
@@ -193,7 +193,7 @@ def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, fl
     if levels.beyond(most) < WRONGLY_STEADY:
         return "steady", 1.0
     size, deviation = abs(levels.change), levels.change_deviation
-    # Even pure noise makes the most probable of many changes about two deviations large, so these are subtracted.
+    # Subtracts about two deviations, because even pure noise makes the most probable of many changes that large.
     to_steady = (most - max(0.0, size - 2 * deviation)) / _ENOUGH
     to_changed = (size - least) / _ENOUGH
     precise = max(to_steady, to_changed)

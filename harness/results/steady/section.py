@@ -1,4 +1,4 @@
-"""Writes the verdict on the steady state into result.json."""
+"""Writes the steady-state verdict into result.json."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from harness.results.steady.referee import Judged, Refereed
 def section(
     run: Refereed, official: Official | None, begin_ns: int, host: HostLog | None
 ) -> schema.Steady:
-    """Returns the section. begin_ns: wall clock at the start of the run. host: log of the machine, if it was kept."""
+    """Returns the section. begin_ns: wall clock at the start of the run. host: the machine's log, if it was kept."""
     found: schema.Steady = {
         "verdict": run.verdict,
         "needed_s": run.needed_s,

@@ -1,7 +1,7 @@
-"""Turns the samples of a run into short series of batch means, one for each quantity that must stay the same. Pure.
+"""Converts a run's samples to short series of batch means, one series for each quantity that must stay the same. Pure.
 
-If samples of the dataset repeat, a time is compared with other times of the same sample. The mix of long and short
-samples then has no effect, and a few seconds show as much as whole passes over the dataset.
+If samples in the dataset repeat, each time is compared with other times for the same sample. The mix of long and short
+samples then does not matter, and a few seconds reveal as much as whole passes over the dataset.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ FEWEST = LEAST_BATCHES * BATCH_SAMPLES
 """Minimum number of samples in a series."""
 
 _EVENTS = 60
-"""The tail gets a series only with this many late samples."""
+"""The tail gets a series only if at least this many samples are late."""
 
 _TAILS = (0.99, 0.95, 0.90)
 """Percentiles above which samples count as late. The highest percentile with enough events is used."""
@@ -32,19 +32,19 @@ _TAILS = (0.99, 0.95, 0.90)
 _FEWEST_FAILURES = 10
 
 _SPARSE = 10
-"""Largest sample index, as a multiple of the run's samples, for which a table of all indices is used."""
+"""If the largest sample index is at most this multiple of the run's samples, a table of all indices is used."""
 
 _ROUNDS, _EXACT = 12, 1e-5
-"""Maximum number of rounds of the paired estimate, and the largest change of a batch at which the rounds end."""
+"""The paired estimate ends after this many rounds, or once no batch changes by more than _EXACT."""
 
 _NEIGHBOURS, _SPIKE = 5, 4.0
-"""Limits a spike. A batch that is further than _SPIKE deviations from the median of its neighbours is moved to this
-distance, because a single stall is a different finding.
+"""Limits for a spike. A batch that is more than _SPIKE deviations from the median of its neighbours is moved to this
+distance, because single stalls are reported separately.
 """
 
 
 class Stream(NamedTuple):
-    """Samples of a run in the order of issue. Every array is (n,)."""
+    """A run's samples in the order of issue. Every array is (n,)."""
 
     issued_ns: Array
     latency_ns: Array
@@ -59,10 +59,9 @@ class Stream(NamedTuple):
     done_ns: Array | None = None
     """Time at which each sample was answered; None if it is the issue time plus `latency_ns`."""
     work: Array | None = None
-    """Work of each entry, e.g. its samples; None if each entry is one sample of the dataset."""
+    """Work in each entry, such as its number of samples; None if each entry is one sample of the dataset."""
     is_paced: bool = False
-    """Whether a schedule decides when samples are issued.
-    The rate then describes the schedule instead of the system.
+    """Whether a schedule decides when samples are issued. If so, the rate describes the schedule instead of the system.
     """
 
 
@@ -74,13 +73,16 @@ class Series(NamedTuple):
     values: Array
     """(batches,) logarithms, so that a difference of 0.1 is a change of about 10 %."""
     begins_ns: Array
-    """(batches,) time at which the first sample of each batch was issued; for the rate, answered."""
+    """(batches,) time at which the first sample of each batch was issued; in the series of the rate, the time at which
+    it was answered.
+    """
     counts: bool
-    """Whether the values count rare events. Such a series can show a change, but never that there was none."""
+    """Whether the values count rare events. Such a series can show that something changed, but never that nothing did.
+    """
 
 
 def series_of(stream: Stream) -> Mapping[str, Series]:
-    """Returns the series for which the stream has enough samples; {} for a short run."""
+    """Returns every series for which the stream has enough samples; {} for a short run."""
     ok = stream.is_ok.astype(bool)
     stream = stream._replace(sample=_dense(stream.sample))
     latency, effects = _timed("latency", stream, stream.latency_ns, ok)
@@ -118,13 +120,13 @@ def _blocks(n: int) -> tuple[Array, Array]:
 def _timed(
     name: str, stream: Stream, times_ns: Array | None, ok: Array
 ) -> tuple[Series | None, Array]:
-    """Returns two values: the series of a time per sample, or None with too few times;
-    and the (n,) effects of the samples.
+    """Returns two values: the series of a time per sample, or None with too few times; and the (n,) effects of the
+    samples.
     """
     effects = np.zeros(len(ok))
     if times_ns is None:
         return None, effects
-    used = ok & (times_ns > 0)  # NaN counts as unused
+    used = ok & (times_ns > 0)  # NaN compares as False, so it counts as unused
     if int(used.sum()) < FEWEST:
         return None, effects
     logs = np.log(times_ns[used].astype(np.float64))
@@ -137,8 +139,8 @@ def _timed(
 def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Array, Array]:
     """Returns the (batches,) levels, and the (n,) effects of the samples that the values belong to.
 
-    Levels and effects are fitted alternately. The effect of a sample is its mean deviation from the levels. It is
-    drawn towards 0 if few repeats make it uncertain (a random effect), so that few repeats do not hide a change.
+    Levels and effects are fitted alternately. A sample's effect is its mean deviation from the levels. If a sample has
+    few repeats, its effect is uncertain and is drawn towards 0 (a random effect), so that it cannot hide a change.
     """
     sizes = np.bincount(block, minlength=batches)
     repeats = np.bincount(sample)
@@ -173,7 +175,7 @@ def _trust(rest: Array, sample: Array, repeats: Array) -> Array | None:
 
 
 def without_spikes(values: Array) -> Array:
-    """Returns the values with single spikes cut to a few deviations from the median of their neighbours."""
+    """Returns the values with single spikes reduced to a few deviations from the median of their neighbours."""
     half = _NEIGHBOURS // 2
     padded = np.pad(values, half, mode="edge")
     near = np.median(np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS), axis=1)
@@ -184,9 +186,9 @@ def without_spikes(values: Array) -> Array:
 
 
 def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
-    """Returns the series of the work per second, for the time in which samples are still issued.
+    """Returns the series of work per second during the time in which samples are still issued.
 
-    The work of an answer is the mean time of its sample, so that a batch of long samples does not look slow.
+    An answer's work is its sample's mean time, so that a batch of long samples does not look slow.
     """
     done_ns = stream.done_ns
     if done_ns is None:
@@ -220,11 +222,11 @@ def _tail(stream: Stream, ok: Array) -> Series | None:
 
 
 def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series | None:
-    """Returns the series of a share of samples; None with fewer events than `fewest`.
+    """Returns the series of a share of samples; None if fewer than `fewest` events happened.
 
     The square root of a count of rare events has a standard deviation of about 1/2, whatever the share is. The series
-    therefore contains twice the root of each count, divided by the root of the mean count. Its changes are close to the
-    changes of the share's logarithm.
+    therefore contains twice the root of each count, divided by the root of the mean count. Changes in this series are
+    close to the changes in the share's logarithm.
     """
     total = int(happened.sum())
     if total < fewest or len(happened) < FEWEST:

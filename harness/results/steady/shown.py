@@ -46,7 +46,7 @@ def _verdict(steady: Mapping[str, Any]) -> str:
 
 
 def change_text(change: Mapping[str, Any]) -> str:
-    """Returns a clause with the change, its time and the columns of host.csv that changed with it."""
+    """Returns a clause that states the change, its time and the columns of host.csv that changed with it."""
     name = _NAMES.get(change["series"], change["series"])
     verb = "rose" if change["size"] > 0 else "fell"
     verb = "changed" if change["shape"] == "wave" else verb
@@ -63,7 +63,7 @@ def change_text(change: Mapping[str, Any]) -> str:
 
 
 def _level(column: str, value: float) -> str:
-    """Formats a level of a column of host.csv. The column's name determines the unit."""
+    """Formats the level of a column in host.csv. The column's name determines the unit."""
     if column.endswith("_bytes"):
         return show_bytes(value)
     if column.endswith("_share"):
@@ -81,11 +81,11 @@ _UNITS = {
     **dict.fromkeys(("celsius_", "_celsius"), " °C"),
     "_watts": " W",
 }
-"""Maps the beginning or the end of a column's name to its unit."""
+"""Maps the beginning or the end of a column name to the column's unit."""
 
 
 def _size(change: float) -> str:
-    """Formats a change, which is a share. A share of slow samples that was almost 0 can rise by any factor."""
+    """Formats a change, given as a share. If the share of slow samples was almost 0, it can rise by any factor."""
     if change < 1:
         return f"by {show_percent(abs(change))}"
     factor = 1 + change

@@ -13,7 +13,7 @@ from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 _LISTED = 4
-"""Largest number of models that the screen lists. With more models, it shows only the slowest one."""
+"""The screen lists at most this many models. If there are more, it shows only the slowest one."""
 
 
 def section(run: Evidence) -> ByModel | None:
@@ -79,7 +79,7 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
 
 
 def _speed(columns: Mapping[str, Array], model: OfModel) -> float:
-    """Returns the speed in tokens/s, or in answers/s, that a user of the model sees."""
+    """Returns the speed in tokens/s, or in answers/s, that the model's users see."""
     if model["user_tokens_per_s"] is not None:
         return model["user_tokens_per_s"]
     right = columns["failed"] == 0
@@ -88,12 +88,12 @@ def _speed(columns: Mapping[str, Array], model: OfModel) -> float:
 
 
 def _jain(speeds: Sequence[float]) -> float:
-    """Returns Jain's index of fairness. Source: Jain, Chiu, Hawe, DEC Research Report TR-301 (1984)."""
+    """Returns Jain's fairness index. Source: Jain, Chiu, Hawe, DEC Research Report TR-301 (1984)."""
     return sum(speeds) ** 2 / (len(speeds) * sum(speed**2 for speed in speeds))
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None for a single model."""
+    """Returns the line; None for a single model."""
     found = result.get("by_model")
     if not found:
         return None

@@ -40,7 +40,7 @@ def section(run: Evidence) -> Cancellations | None:
 
 
 def _next(sent_ns: Array, ended_ns: Array) -> Array:
-    """Returns the positions of the first request that was sent after each cancellation."""
+    """Returns the position of the first request that was sent after each cancellation."""
     in_order = np.argsort(sent_ns, kind="stable")
     places = np.searchsorted(sent_ns[in_order], np.sort(ended_ns))
     found: Array = in_order[np.unique(places[places < len(in_order)])]
@@ -48,7 +48,7 @@ def _next(sent_ns: Array, ended_ns: Array) -> Array:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None without --cancel."""
+    """Returns the line; None without --cancel."""
     found = result.get("cancellations")
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Adds to the columns of a run what a plug-in knows about each sample. Pure."""
+"""Adds a plug-in's facts about each sample to a run's columns. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,8 @@ import numpy as np
 from harness.types import Array
 
 MODEL, MEDIA = "model", "media_ns"
-"""Names of columns: the sample's model as a position in `Evidence.models`, or -1 if unknown; the duration of its sound,
-or 0 without sound.
+"""Column names: the sample's model as a position in `Evidence.models`, or -1 if unknown; the duration of its sound, or
+0 without sound.
 """
 
 
@@ -35,6 +35,8 @@ def _by_sample(facts: Mapping[str, Array], name: str, most: int, unknown: int) -
 
 
 def models_of(facts: Mapping[str, Array] | None) -> Sequence[str]:
-    """Returns the models in the order of their numbers in the column; empty if the requests name at most one model."""
+    """Returns the models in the order of their numbers in the column `model`; empty if the requests name at most one
+    model.
+    """
     names = facts["names"].tolist() if facts is not None else []
     return names if len(names) > 1 else ()

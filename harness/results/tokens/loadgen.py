@@ -1,4 +1,4 @@
-"""Reads LoadGen's measurements of tokens from its detail log, and compares them with the journal. Pure."""
+"""Reads LoadGen's token measurements from its detail log, and compares them with the journal. Pure."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,22 +17,22 @@ from harness.types import Array
 
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
-"""Limits for token times. The journal stamps first tokens before LoadGen does. LoadGen's TTFT must therefore not be
-smaller than the journal's, and its TPOT not larger, except by the larger of these two limits and for the answers of
-PREEMPTED_SHARE.
+"""Limits on differences between token times. The journal records a first token before LoadGen does. LoadGen's TTFT must
+therefore not be smaller than the journal's, and its TPOT not larger, except by the larger of these two limits and for
+PREEMPTED_SHARE of the answers.
 """
 PREEMPTED_SHARE = 0.02
-"""Share of answers for which a different thread or program may have run between the journal's timestamp of a completion
-and LoadGen's, which follows immediately. The percentile then moves by this share of the ranks.
+"""Share of answers for which another thread or program may have run between the journal's timestamp of a completion and
+LoadGen's timestamp right after it. The percentile may then move by this share of the ranks.
 """
 LEAST_SLOWER = 5
-"""Minimum number of answers above a percentile that is checked.
-With fewer, preempted answers alone may determine the percentile.
+"""A percentile is checked only if at least this many answers lie above it. Otherwise preempted answers alone may
+determine the percentile.
 """
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
-"""Largest difference between the journal's rate and LoadGen's: RATE_SHARE plus RATE_NS / the run's length. On a busy
-machine, one of the two may stamp the last completion earlier by this time.
+"""The journal's rate and LoadGen's may differ by at most RATE_SHARE plus RATE_NS / the run's length. On a busy machine,
+either of them may record the last completion earlier by this time.
 """
 
 _PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}
@@ -54,8 +54,8 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if the harness did not report tokens to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the number of tokens minus one, even if that is 0, so an answer of one
-    # token makes its TPOT and rate wrong.
+    # LoadGen divides by the number of tokens minus one, even if the result is 0, so an answer with one token makes its
+    # TPOT and rate wrong.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -66,7 +66,9 @@ def told(
 
 
 def _bounds(log: DetailLog, plan: LoadPlan) -> TokenBounds | None:
-    """Returns the bounds of an official Server run. In streams, LoadGen logs bounds but does not apply them."""
+    """Returns the bounds in an official Server run. In the stream scenarios, LoadGen logs bounds but does not apply
+    them.
+    """
     percentile = f"p{(plan.percentile or 0) * 100:.10g}"
     ttft_ns, tpot_ns = (log.get(key) for key in _BOUNDS)
     official = plan.model_key is not None and scenario_named(plan.scenario).scheduled
@@ -81,14 +83,15 @@ def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:
 
 
 def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
-    """Yields one sentence per contradiction, with the numbers that disagree. log: from a whole run without failures."""
+    """Yields one sentence per contradiction, with the numbers that disagree. log: from a complete run without failures.
+    """
     columns = done.columns
     if "first_token_ns" not in columns:
         return
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     if not (first_ns > 0).all() or not (tokens > 1).all():
         return
-    # LoadGen's start may be earlier than the journal's by this time, as in witnesses.py.
+    # LoadGen's start may precede the journal's by this time, as in witnesses.py.
     early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
     ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
     tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))
@@ -131,7 +134,7 @@ def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
 
 
 def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
-    """Compares LoadGen's rate of tokens with the journal's. LoadGen's covers the time until the last issued query was
+    """Compares LoadGen's token rate with the journal's. LoadGen's rate covers the time until the last issued query was
     answered.
     """
     theirs = log.get(_RATE)
@@ -141,8 +144,8 @@ def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
 
 
 def other_rate(key: str, theirs: float, count: int, took_ns: int) -> Iterator[str]:
-    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`.
-    key: key in LoadGen's log.
+    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`. key: the rate's key in
+    LoadGen's log.
     """
     ours = count * NS_PER_S / took_ns
     allowed = RATE_SHARE + RATE_NS / took_ns

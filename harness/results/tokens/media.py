@@ -1,4 +1,6 @@
-"""Summarises the sound of a run. Compares its duration with the time that the server needed. Pure."""
+"""Summarises a run's sound, and compares the sound's duration with the time that the server needed. Compares its
+duration with the time that the server needed. Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +35,7 @@ def section(run: Evidence) -> Media | None:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None without sound."""
+    """Returns the line; None without sound."""
     media = result.get("media")
     if not media:
         return None

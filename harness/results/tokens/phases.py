@@ -1,7 +1,7 @@
-"""Divides the window of a run by what its requests were doing: waiting for a first token, or for later tokens. Pure.
+"""Divides a run's window by what its requests were doing: waiting for a first token, or for later tokens. Pure.
 
-At each moment, the machines' time is shared equally among the requests in flight, whatever each request needs. The
-shares are therefore a rule for dividing costs and not a measurement of the model.
+At each moment, the machines' time is shared equally among the requests in flight, whatever each of them needs. The
+shares are therefore a rule for dividing costs, not a measurement of the model.
 """
 
 from typing import NamedTuple
@@ -15,15 +15,15 @@ class Phases(NamedTuple):
     """Shares of the window. They add up to 1."""
 
     input: float
-    """Share for requests that waited for their first token, while their prompts were computed or waited for their turn."""
+    """Share for requests that waited for their first token, while their prompts were being computed or queued."""
     output: float
     """Share for requests whose later tokens were generated."""
     idle: float
-    """Share of the time without a request in flight."""
+    """Share of the time when no request was in flight."""
 
 
 def phases(done: Completions | None, window_ns: tuple[int, int] | None) -> Phases | None:
-    """Returns the shares; None without streams, or if the rows do not show every request of the window."""
+    """Returns the shares; None without streams, or if the rows do not show every request in the window."""
     if not done or window_ns is None or done.before is not None or done.cancelled is not None:
         return None
     columns, (begin_ns, end_ns) = done.columns, window_ns

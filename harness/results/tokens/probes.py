@@ -14,8 +14,8 @@ from harness.results.tokens.section import percentiles_ns
 
 
 def section(run: Evidence) -> Probes | None:
-    """Returns the section of result.json; None without probes. Probes that were due after the load's last answer do not
-    count, because nothing delayed them.
+    """Returns the section of result.json; None without probes. Probes due after the load's last answer do not count,
+    because no load delayed them.
     """
     rows = run.probes
     if rows is None or not run.done:
@@ -41,7 +41,7 @@ def section(run: Evidence) -> Probes | None:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None without probes."""
+    """Returns the line; None without probes."""
     probes = result.get("probes")
     if not probes:
         return None

@@ -1,4 +1,4 @@
-"""Summarises a run that raises its rate until it breaks an SLO, and then holds a lower rate. Pure."""
+"""Summarises a run that raises its rate until it misses an SLO, and then holds a lower rate. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from harness.results.slos.judged import good_queries
 from harness.types import Array
 
 STEP = "step"
-"""Column with the step of each query."""
+"""Column that contains each query's step."""
 
 
 def split(done: Completions, rows: Mapping[str, Array] | None) -> Completions:
-    """Returns the completions of the last hold. Their field `before` has the earlier queries. rows: columns named by
-    RAMP_ROWS; None if the run was cut off.
+    """Returns the completions in the last hold. Their field `before` contains the earlier queries. rows: columns named
+    by RAMP_ROWS; None if the run was cut off.
     """
     if rows is None or not len(done):
         return done
@@ -76,7 +76,7 @@ def _step(
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None for a run without a ramp."""
+    """Returns the line; None for a run without a ramp."""
     ramp = result.get("ramp")
     if not ramp:
         return None

@@ -1,4 +1,4 @@
-"""Summarises the tokens of a run with a language model. Pure."""
+"""Summarises the tokens in a language-model run. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -71,7 +71,7 @@ def section(run: Evidence) -> Tokens | None:
 
 
 def _gaps(streams: Mapping[str, Any] | None) -> GapsSection:
-    """Returns the times between chunks as a histogram and by position; empty for a run of an older version."""
+    """Returns the times between chunks as a histogram and by position; empty for a run made by an older version."""
     gaps = streams.get("chunk_gaps") if streams else None
     if streams is None or not gaps or not sum(gaps["counts"]):
         return {}
@@ -98,7 +98,7 @@ def _failed(run: Evidence) -> int:
 
 
 def token_times(columns: Mapping[str, Array]) -> tuple[TokenTimes | None, TokenTimes | None]:
-    """Returns percentiles of TTFT and TPOT. columns: as for `times_ns`."""
+    """Returns the percentiles of TTFT and TPOT. columns: as for `times_ns`."""
     if (found := times_ns(columns)) is None:
         return None, None
     ttft_ns, tpot_ns = found
@@ -124,7 +124,7 @@ def times_ns(columns: Mapping[str, Array]) -> tuple[Array, Array] | None:
 
 
 def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
-    """Returns the times to the first token after the reasoning, for the samples that have such a token."""
+    """Returns the time to the first token after the reasoning, for samples that have such a token."""
     columns = run.done.columns if run.done is not None else {}
     if "answer_token_ns" not in columns:
         return None

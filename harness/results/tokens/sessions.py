@@ -1,4 +1,4 @@
-"""Summarises the sessions of a run: their turns, their length, and the turns at which they broke. Pure."""
+"""Summarises a run's sessions: their turns, their length, and the turns at which they broke. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ MOST_TURNS = 100
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1
-"""Limits for late turns. A run is INVALID if 1 % of its turns are sent later than both: this time, and this share of
-the median latency.
+"""Limits on late turns. A run is INVALID if 1 % of its turns are sent later than both limits: this time, and this share
+of the median latency.
 """
 
 
@@ -89,8 +89,7 @@ def _mean_share(part_ns: Array, whole_ns: Array) -> float | None:
 def _rates(
     columns: Mapping[str, Array], begins: Array, whole: Array, busy_ns: Array
 ) -> TokenRates | None:
-    """Returns the rate that a user sees, which is the tokens of a session's answers divided by the time spent
-    waiting.
+    """Returns the rate that a user sees: the tokens in a session's answers divided by the time spent waiting.
     """
     if "tokens" not in columns or not whole.any():
         return None
@@ -116,14 +115,14 @@ def reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _idle_ns(columns: Mapping[str, Array], begin: int, end: int) -> int:
-    """Returns the time of a session in which no turn of it was due or in flight."""
+    """Returns the time during a session in which none of its turns was due or in flight."""
     due_ns, end_ns = columns["scheduled_ns"][begin:end], columns["completed_ns"][begin:end]
     latest_ns = np.maximum.accumulate(end_ns)
     return int(np.maximum(0, due_ns[1:] - latest_ns[:-1]).sum())
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns one line; None without sessions."""
+    """Returns the line; None without sessions."""
     sessions = result.get("sessions")
     if not sessions:
         return None

@@ -1,4 +1,4 @@
-"""Describes a run's tokens in one line of its answer."""
+"""Describes a run's tokens in one line of the answer."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,10 +35,10 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 
 def cached(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the share of the prompt tokens that came from the server's cache, and the share that was possible.
+    """Yields the share of prompt tokens that came from the server's cache, and the largest possible share.
 
-    `reusable` counts every prompt that was sent, so the second share is unknown if some prompts have no answer. It
-    assumes blocks of `cache_block` tokens; a server with smaller blocks can reuse more.
+    `reusable` counts every prompt that was sent, so the possible share is unknown if some prompts were not answered. It
+    assumes blocks of `cache_block` tokens, and a server with smaller blocks can reuse more.
     """
     tokens = result["tokens"]
     kept, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))

@@ -1,1 +1,1 @@
-"""Derives the verdict of a run: reasons, doubts and score."""
+"""Derives a run's verdict: reasons, doubts and score."""

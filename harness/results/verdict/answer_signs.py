@@ -1,5 +1,5 @@
-"""Derives doubts about a language model's server from all its answers together:
-copies, random answers, ignored fields. Pure.
+"""Derives doubts about a language model's server from all of its answers together: copies, random answers, ignored
+fields. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,47 +15,53 @@ from harness.results.evidence.input_probe import prompts
 from harness.results.schema.performance import NotProbed, PromptProbe
 
 FEWEST = 20
-"""A sign is judged only with this many answers or repetitions, because a share of fewer means nothing."""
+"""A sign is judged only with at least this many answers or repetitions, because a share of fewer means nothing."""
 
 VARIED_SHARE = 0.10
-"""A doubt if a larger share of repeated prompts gets answers that begin differently. Batches of different sizes change
-a few.
+"""The server is doubted if a larger share of repeated prompts gets answers that begin differently. Batches of different
+sizes change a few answers.
 """
 
 ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""A doubt if a larger share of replies repeats the id of an earlier reply. One server draws its ids from only 999
-numbers.
+"""The server is doubted if a larger share of its replies repeats the id of an earlier reply. One known server draws its
+ids from only 999 numbers.
 """
 
 IGNORED_SHARE = 0.10
 SECOND_OVER_FIRST, SECOND_OVER_OTHERS = 2.0, 4.0
 LEAST_SECOND_NS = NS_PER_MS
-"""Limits for the time to the second token. The time is a doubt if it exceeds all three: SECOND_OVER_FIRST times the
-time to the first token, SECOND_OVER_OTHERS times the time between later tokens, and LEAST_SECOND_NS.
+"""Limits on the time to the second token. A time is doubted if it exceeds all three: SECOND_OVER_FIRST times the time
+to the first token, SECOND_OVER_OTHERS times the time between later tokens, and LEAST_SECOND_NS.
 """
 
 CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""A doubt if a larger share of answers has one of these signs. Chance and unusual prompts produce a few of them."""
+"""The server is doubted if a larger share of its answers shows one of the signs. Chance and unusual prompts produce a
+few such answers.
+"""
 
 COUNTED_SHARE = 0.5
-"""A doubt if the server's metrics page counts less than this share of the tokens in its replies."""
+"""The server is doubted if its metrics page counts less than this share of the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""A doubt if in a larger share of streams all tokens without text come at once. ignore_eos forces such tokens."""
+"""The server is doubted if, in a larger share of streams, all tokens without text arrive at once. ignore_eos forces
+such tokens.
+"""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Cached prompt tokens are a doubt above this share, and only with this many readings of the metrics page."""
+"""Cached prompt tokens are doubted only above this share, and only with at least the given number of readings of the
+metrics page.
+"""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields signs that the token counts are wrong. counted: `tokens` from the last message."""
+    """Yields signs that the token counts are wrong. counted: `tokens` from the measured process's last message."""
     for sign, most in COUNT_SHARES.items():
         found = counted.get("signs", {}).get(sign, 0)
         if found and found > most * counted["answers"]:
@@ -66,7 +72,9 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
-    """Yields the doubts. counted: `tokens` from the last message. about: the plug-in's description of the server."""
+    """Yields the doubts. counted: `tokens` from the measured process's last message. about: the plug-in's description
+    of the server.
+    """
     if not counted.get("cached_answers"):
         yield from _measured_cache(prompts((run.ended or {}).get("prompts")))
     yield from _copies(counted, ignores_end=about.get("ignore_eos") == "on")
@@ -83,7 +91,7 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
 
 
 def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
-    """Judges the answers of a run whose requests do not ask the server to draw tokens at random."""
+    """Judges the answers in a run whose requests do not ask the server to draw tokens at random."""
     repeated, differing = counted.get("repeated_answers", 0), counted.get("varied_answers", 0)
     if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
         yield Reason(
@@ -180,7 +188,9 @@ def _other_model(about: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _is_known(name: str, asked: Sequence[str]) -> bool:
-    """Returns whether the name is a version or path of a model that was requested, or vice versa."""
+    """Returns whether the name is a version or path of a requested model, or a requested model is a version or path of
+    the name.
+    """
     ours = _stem(name)
     return any(ours in _stem(one) or _stem(one) in ours for one in asked)
 

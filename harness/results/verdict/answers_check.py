@@ -1,7 +1,7 @@
 """Compares the performance run's answers with the accuracy run's, so that fast but wrong answers cannot pass.
 
-Follows MLPerf's compliance test TEST01. Every quick run with both modes has this check. LoadGen logs about LOGGED
-answers of the performance run, and each is compared with the accuracy run's answer to the same sample.
+Follows MLPerf's compliance test TEST01. Every quick run with both modes is checked. LoadGen logs about LOGGED answers
+of the performance run, and each is compared with the accuracy run's answer to the same sample.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ LOGGED = 500
 """Expected number of logged answers, which LoadGen draws at random."""
 
 FEWEST = 100
-"""Fewer answers are not compared, because the comparison would mean nothing."""
+"""With fewer answers, nothing is compared, because the comparison would mean nothing."""
 
 LIMIT_BYTES = 64 << 20
-"""Largest total size of the logged answers, because LoadGen keeps them in memory until the run ends."""
+"""The logged answers may take up at most this much memory, because LoadGen keeps them until the run ends."""
 
 
 class Compared(NamedTuple):
@@ -30,9 +30,9 @@ class Compared(NamedTuple):
     differing: int
     """Number of answers that differ by more than the tolerance."""
     first: str
-    """The first differing pair; empty without one."""
+    """The first differing pair; empty if no pair differs."""
     misplaced: int = 0
-    """Number of logged answers that belong to a different sample than the one in the journal at the same position."""
+    """Number of logged answers that belong to a different sample than the journal records at the same position."""
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""Finds numbers in LoadGen's detail log that contradict each other according to LoadGen's formulas. Pure.
+"""Finds numbers in LoadGen's detail log that contradict each other under LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -24,16 +24,16 @@ _FAILED = re.compile(r"unsuccessful|Only processed|Need to process|Would need to
 
 
 class _Ranked(NamedTuple):
-    """A latency of a run with its rank."""
+    """A latency and its rank in the run."""
 
     rank: int
-    """Rank from 0, the lowest latency."""
+    """Rank, counted from 0 for the lowest latency."""
     key: str
     ns: int
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Yields one sentence per contradiction, with the numbers that disagree. log: from a whole performance run."""
+    """Yields one sentence per contradiction, with the numbers that disagree. log: from a complete performance run."""
     yield from _flags(log)
     yield from _order(log)
     yield from _late(log)
@@ -42,8 +42,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Yields settings that LoadGen should use as requested,
-    but whose effective value differs from the requested one.
+    """Yields settings that LoadGen should apply as requested, but whose effective value differs.
     """
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
@@ -57,12 +56,12 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
 
 
 def _counts_tokens(log: DetailLog) -> bool:
-    """Returns whether early stopping is judged and estimated by tokens."""
+    """Returns whether early stopping uses token times to judge and to estimate."""
     return log.get("requested_use_token_latencies") is True
 
 
 def _flags(log: DetailLog) -> Iterator[str]:
-    """Yields constraints that a VALID log does not meet, and counts that contradict each other."""
+    """Yields constraints that a VALID log fails to meet, and counts that contradict each other."""
     if log.get("result_validity") == "VALID":
         for key, value in log.values.items():
             if key.endswith("_met") and value is False:
@@ -90,7 +89,9 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
 
 
 def _order(log: DetailLog) -> Iterator[str]:
-    """Yields latencies below a latency of lower rank, and means that do not fit the latencies at the known ranks."""
+    """Yields latencies that are below a latency of lower rank, and means that do not fit the latencies at the known
+    ranks.
+    """
     for unit, per, count in (
         ("latency", "latency", log_numbers.samples(log)),
         ("query_latency", "per_query_latency", log_numbers.queries(log)),
@@ -149,7 +150,7 @@ def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
 
 
 def _late(log: DetailLog) -> Iterator[str]:
-    """Yields contradictions between the number of late queries, the percentiles and the bound in Server."""
+    """Yields contradictions between Server's number of late queries, its percentiles and its bound."""
     queries, late = (
         log_numbers.queries(log),
         log_numbers.number(log, "result_overlatency_query_count"),
@@ -179,7 +180,7 @@ def _late(log: DetailLog) -> Iterator[str]:
 
 
 def _early_stopping_text(log: DetailLog) -> Iterator[str]:
-    """Yields numbers in LoadGen's sentence about early stopping that disagree with the log."""
+    """Yields numbers in LoadGen's sentence on early stopping that disagree with the log."""
     text = " ".join(str(log.get("early_stopping_result", "")).split())
     if log.get("early_stopping_met") is True and _FAILED.search(text):
         yield f"early_stopping_met is true although early_stopping_result is {text[:100]!r}"

@@ -1,4 +1,4 @@
-"""Finds backends that waited instead of computing, using the CPU time of their batches."""
+"""Finds backends that waited instead of computing, from the CPU time of their batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from harness.core.units import show_percent
 
 LEAST_BUSY = 0.25
 """A backend whose CPU time is below this share of its batches' time waited instead of computing. A backend that sleeps
-1 ms per batch has less than 0.1. A computing backend has about 1 per thread, even if other programs take its cores.
+1 ms per batch stays below 0.1. A computing backend reaches about 1 per thread, even if other programs take its cores.
 """
 
 WAITED = "its backend waited instead of computing"
@@ -18,7 +18,7 @@ def waited(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> Iterator[str]:
-    """Yields the reason if this run's backend did not compute. The arguments are parts of result.json."""
+    """Yields the reason if this run's backend did not compute. The arguments are sections of result.json."""
     busy = busy_over_infer(process, stages_ns, queries)
     if busy is not None and busy < LEAST_BUSY:
         yield (
@@ -32,8 +32,9 @@ def busy_over_infer(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> float | None:
-    """Returns the time in which the batches had a core or waited for one, divided by their time in the backend. It is 1
-    per busy thread. If the kernel does not report the waiting time, returns an estimate without it, or None.
+    """Returns the time in which the batches occupied a core or waited for one, divided by their time in the backend.
+    The ratio is 1 per busy thread. If the kernel does not report the waiting time, returns an estimate without it, or
+    None.
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])

@@ -1,4 +1,4 @@
-"""Judges whether the client limited a run instead of the server, and what happened to its requests. Pure."""
+"""Judges whether the client, not the server, limited a run, and what happened to the client's requests. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,44 +17,44 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""If the p99 of the stage `notice` is a larger share of the latency's p99, the client limited the run. A doubt also
-uses a share of the SLO's bound.
+"""If the p99 of the stage `notice` is a larger share of the latency's p99, the client limited the run. A doubt is also
+raised for a share of the SLO's bound.
 """
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
-"""Limits for a client that stands still, i.e. issues nothing for STOOD_NS although a query is due. Above
-STOOD_DOUBT_NS, this alone is a doubt. It is a reason if the issue is delayed by more than STOOD_REASON of the latency
-at the same percentile.
+"""Limits on standstills, in which the client issues nothing for STOOD_NS although a query is due. A standstill longer
+than STOOD_DOUBT_NS is a doubt. It is a reason if it delays the issue by more than STOOD_REASON of the latency at the
+same percentile.
 """
 
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
 BUSY_SECONDS_REASON = 0.10
-"""Limits for the receiving thread: the busy share of its busiest second, the busy share that makes a second full, and
-the share of full seconds.
+"""Limits on the receiving thread: the busy share of its busiest second, the busy share from which a second counts as
+full, and the share of full seconds.
 """
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""The client limited the run if the requested rate in Server, or the actual rate in Offline or a closed loop, is above
+"""The client limited the run if the requested rate in Server, or the actual rate in Offline or a closed loop, exceeds
 these shares of the ceiling.
 """
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""A longer time without an accepted connection counts as an outage. A full queue clears sooner."""
+"""If no connection is accepted for longer than this, the time counts as an outage. A full queue clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Limits for times that a server reports: the shortest time in which it can read and answer a request, and the largest
-ratio of the parts of a time to the whole.
+"""Limits on the times that a server reports: the shortest time in which it can read and answer a request, and the
+largest ratio of the sum of a time's parts to the whole.
 """
 
 RESENT_FEW = 3
-"""This number of requests may always be sent twice, because in a short run a single request would exceed the share."""
+"""At least this many requests may be sent twice, because in a short run a single request would exceed the share."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -129,7 +129,9 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
 
 
 def _by_host(run: Evidence) -> Sequence[tuple[str, Evidence]]:
-    """Returns the run of each load host with its name. Without load hosts, returns the whole run with an empty name."""
+    """Returns each load host's part of the run with the host's name. Without load hosts, returns the whole run with an
+    empty name.
+    """
     return [*runs_of(run)] or [("", run)]
 
 
@@ -156,7 +158,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"{show_percent(client['busy_seconds'] or 0)} of the seconds"
         )
     closed = all_at_once or run.plan.concurrency is not None
-    # After the server is given up, samples fail at once, so their rate says nothing about the client.
+    # Once the server is given up, samples fail at once, so their rate says nothing about the client.
     ceiling = None if client_told(run)["server_gone"] else client["ceiling_per_s"]
     if closed and ceiling and completed_per_s and completed_per_s > REACHED_REASON * ceiling:
         yield (
@@ -166,8 +168,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """Returns the longest time in which a client with a schedule issued nothing although a query was due;
-    otherwise 0.
+    """Returns the longest time for which a client with a schedule issued nothing although a query was due; 0 without a server or a
+    schedule.
     """
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:
@@ -215,7 +217,7 @@ def local_servers(run: Evidence) -> list[str]:
 def doubts(
     run: Evidence, bound_ns: int | None, about: Mapping[str, Any] | None = None
 ) -> Iterator[Reason]:
-    """Yields doubts about client and server.
+    """Yields doubts about the client and the server.
 
     bound_ns: the SLO's bound. about: the plug-in's description of the server.
     """
@@ -231,7 +233,7 @@ def doubts(
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     places = client["connections"] * len(client["peers"])
-    # If each query in flight has a connection, a query of a closed loop waits only until its own connection is free
+    # If each query in flight has its own connection, a closed loop's query waits only until that connection is free
     # again. Such waits do not limit the run.
     has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
     if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
@@ -279,7 +281,7 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
 
 
 def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
-    """Yields impossible times that a server reports for a request. p50_ns: median latency."""
+    """Yields times that a server reports for a request but that are impossible. p50_ns: median latency."""
     total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
     said = f"the server reports that a request takes {show_ns(total_ns)}"
     if total_ns < LEAST_TOTAL_NS:

@@ -1,4 +1,4 @@
-"""Derives doubts about the length of the run, its load generator and the machine. Pure.
+"""Derives doubts about a run's length, its load generator and the machine. Pure.
 
 A doubt is a reason to check the numbers before use, even in a VALID run.
 """
@@ -22,38 +22,38 @@ from harness.results.steady.referee import CHANGED
 from harness.results.steady.shown import NOT_STEADY, change_text
 
 NOISE_SHARE = 0.10
-"""If the noise floor is above this share of the SLO's bound, it determines the tail."""
+"""A noise floor above this share of the SLO's bound is a doubt, because the noise then determines the tail."""
 
 OTHERS_SHARE = 0.10
 """If other processes use a larger share of all cores during the run, the run gets a doubt."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
-"""Text of the warning that LoadGen's log buffer grew, which does not affect the run."""
+"""Start of LoadGen's warning that its log buffer grew, which does not affect the run."""
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
-"""Largest difference between the journal's and LoadGen's percentiles: AGREE_NS or AGREE_SHARE of the percentile,
-whichever is larger.
+"""The journal's percentiles may differ from LoadGen's by AGREE_NS or by AGREE_SHARE of the percentile, whichever is
+larger.
 """
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""Limits for a gap without completions. A gap above both (a time, and a multiple of the slowest batch) is too long for
-a slow batch or the operating system's scheduler.
+"""Limits on a gap without completions. A gap that exceeds both limits (a time, and a multiple of the slowest batch) is
+too long to come from a slow batch or the operating system's scheduler.
 """
 
 SHORT_NS = NS_PER_S
 
 LASTING_SHARE = 0.05
-"""The level of the last quarter counts as changed if it differs from the mean of the run by at least this share."""
+"""The last quarter's level counts as changed if it differs from the run's mean by at least this share."""
 
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
 MOVED_S = 0.5
-"""Limits for changes in a run shorter than SETTLED_S. There, a change other than a ramp is a doubt only if the level
-stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to another core
-causes a smaller change, and a stall causes a shorter one.
+"""Limits on changes in a run shorter than SETTLED_S. In such a run, a change other than a ramp is a doubt only if the
+level stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to another
+core causes a smaller change, and a stall causes a shorter one.
 """
 
 WARMING_SHARE = 0.05
@@ -61,13 +61,13 @@ WARMING_SHARE = 0.05
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
-"""Samples that together fill this much memory do not fit into any processor's caches."""
+"""Samples that together take up this much memory do not fit into any processor's caches."""
 
 
 def performance(
     run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
 ) -> Iterator[Reason]:
-    """Yields doubts about the performance run. ours: percentiles from the journal. bound_ns: bound of the SLO."""
+    """Yields doubts about the performance run. ours: percentiles from the journal. bound_ns: the SLO's bound."""
     if abs(run.clock.slew_ppm) > SLEW_PPM:
         yield Reason(
             "clock-slewed",
@@ -119,7 +119,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
 def machine(
     noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
 ) -> Iterator[Reason]:
-    """Yields doubts about the machine. load: steal and other load as shares, during the performance run."""
+    """Yields doubts about the machine. load: steal and other load during the performance run, as shares."""
     if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
         yield Reason(
             "noisy-machine",
@@ -149,7 +149,7 @@ def pinning(
 ) -> Iterator[Reason]:
     """Yields a doubt if the user set --pin but a computing thread may run on other processors.
 
-    placed: per instance, the number of threads that computed, and how many of them may run elsewhere.
+    placed: for each instance, the number of threads that computed, and how many of them may run on other processors.
     """
     for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
         where = ", ".join(map(str, cpus))
@@ -179,7 +179,7 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
 def longest_gap_ns(done: Completions, scenario: str) -> int:
     """Returns the longest time between two completions, or from the first query to the first completion.
 
-    In Server, time in which no query was due does not count.
+    In Server, time without a due query does not count.
     """
     completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
     if not len(completed):
@@ -188,7 +188,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
     since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
     if kind.scheduled:
-        # After i completions, either the (i + 1)-th sample of the schedule is due, or no sample is due.
+        # After i completions, either the (i + 1)-th sample in the schedule is due, or no sample is due.
         since = np.maximum(since, np.sort(done.columns["scheduled_ns"]))
     return int((completed - since).max())
 
@@ -220,7 +220,7 @@ def _is_large(change: SteadyChange, steady: Steady) -> bool:
 
 
 def _is_lasting(steady: Steady) -> bool:
-    """Returns whether the end of the run differs from its mean. A change that does not last is harmless."""
+    """Returns whether the end of the run differs from the run's mean. A change that does not last is harmless."""
     return any(
         one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
         for one in steady["series"].values()
@@ -228,8 +228,8 @@ def _is_lasting(steady: Steady) -> bool:
 
 
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields a doubt if the run held fewer than FEWEST_HELD samples,
-    all of them small, although the dataset has more.
+    """Yields a doubt if the run held fewer than FEWEST_HELD samples in memory, all of them small, although the dataset
+    contains more.
     """
     held = plan.performance_count
     if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
@@ -243,7 +243,7 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
 
 
 def sample_bytes(loaded: Loaded | None) -> int:
-    """Returns the size of one sample's inputs in bytes. A dimension that varies counts as 1."""
+    """Returns the size of one sample's inputs in bytes. A variable dimension counts as 1."""
     return sum(
         math.prod(size for size in spec.shape[1:] if isinstance(size, int))
         * BITS.get(spec.dtype, 8)
@@ -253,8 +253,8 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Yields a doubt if the percentile needs more queries even without late ones or,
-    in Offline, if the run is too short.
+    """Yields a doubt if the percentile would need more queries even if none were late or, in Offline, if the run is too
+    short.
     """
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:

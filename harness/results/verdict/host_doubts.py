@@ -10,23 +10,25 @@ from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""A doubt if the fastest core's frequency falls by more than this share from the first third of the run to the last."""
+"""The machine is doubted if the fastest core's frequency falls by more than this share from the first third of the run
+to the last.
+"""
 
 PAGED_SHARE = 0.01
-"""From this number of page faults with disk access per sample on, these faults determine the 99th percentile."""
+"""If at least this many page faults per sample require disk access, the faults determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""A doubt if there are more involuntary context switches per second of CPU time. On two cores in Offline, an idle
-machine had at most 60, and a machine with other programs had 800 to 24,000.
+"""More involuntary context switches per second of CPU time are a doubt. On two cores in Offline, an idle machine
+reached at most 60, and a machine that ran other programs reached 800 to 24,000.
 """
 
 GPU_CLOCK_SHARE = 0.10
-"""A doubt if a GPU's clock falls by more than this share of its highest value during the run."""
+"""A GPU is doubted if its clock falls during the run by more than this share of its highest value."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Memory leaks if it grows in the second half of a run by more than this: a share of the memory, plus LoadGen's records
+"""Memory is leaking if it grows in the second half of a run by more than a share of the memory plus LoadGen's records
 about the samples.
 """
 
@@ -54,7 +56,7 @@ def host_doubts(
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
     yield from _interference_doubts(host)
-    for gpu in host.get("gpus", ()):  # missing in the files of older versions
+    for gpu in host.get("gpus", ()):  # missing in files of older versions
         yield from _gpu_doubts(gpu)
 
 
@@ -79,7 +81,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    # Not in Offline, where cores never wait for queries.
+    # Offline is left out, because its cores never wait for queries.
     if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(
@@ -114,8 +116,8 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Yields a doubt if memory grows evenly until the end.
-    If an allocator is only warming up, the growth slows down.
+    """Yields a doubt if memory grows evenly until the end of the run. The growth must be even, because it slows down if
+    an allocator is only warming up.
     """
     held = host["measured_anonymous_bytes"]
     if held is None:

@@ -1,4 +1,4 @@
-"""Derives doubts about the model, its backend and its answers. Pure."""
+"""Derives doubts about a model, its backend and its answers. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -15,38 +15,39 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""A ratio is a doubt if its whole interval lies above this. Models that compute everything have about 1."""
+"""A ratio is doubted if its whole interval lies above this. Models that compute every answer stay close to 1."""
 
 PADDING_SHARE = 0.10
-"""A doubt if a larger share of the rows that a model with a fixed batch size computed was padding."""
+"""The batches are doubted if more than this share of the rows computed by a model with a fixed batch size was padding.
+"""
 
 BUSY_CORES = 0.5
-"""A doubt if fewer cores are busy. Half a core may be enough, because instances of a very fast model wait for Python's
-lock while another instance computes.
+"""The backend is doubted if fewer cores are busy. The limit is half a core, because instances of a very fast model wait
+for Python's lock while another instance computes.
 """
 
 FEWEST_INFER_S = 0.1
-"""If all batches together took less time in the backend, the run is not judged."""
+"""A run whose batches together spent less time in the backend is not judged."""
 
 NOISE_SIGMAS = 3
-"""A score is too good if it exceeds the reference by more than this number of standard deviations of a mean."""
+"""A score is too good if it exceeds the reference by more than this many standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""A doubt if a manifest's tolerance allows a larger share of differing answers, or a larger relative difference between
-numbers.
+"""A manifest is doubted if its tolerance allows a larger share of differing answers, or a larger relative difference
+between numbers.
 """
 
 PERFECT_ERRORS = 3
-"""A score without any error is a doubt if the reference predicts at least this many errors. By chance, this happens in
+"""A score without any error is doubted if the reference predicts at least this many errors. By chance, this happens in
 only 5 % of cases.
 """
 
 
 def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
-    """Yields a doubt if a backend on this machine's cores hardly computed.
+    """Yields a doubt if a backend that runs on this machine's cores hardly computed.
 
-    infer_s: time of all batches in the backend.
+    infer_s: total time of all batches in the backend.
     """
     used = run.ended["used"] if run.ended is not None else {}
     if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
@@ -63,7 +64,7 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
 def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
     """Judges a score on the manifest's own dataset, metric and files.
 
-    Numbers between 0 and 1 vary most if they are all 0 or 1, like wrong and right answers.
+    Numbers between 0 and 1 vary most if they are all 0 or 1, as for wrong and right answers.
     """
     if target.reference is None or target.metric != score.metric:
         return
@@ -82,7 +83,7 @@ def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
 
 
 def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
-    """Yields a doubt if the model's file is not pinned, i.e. the manifest does not contain its SHA-256."""
+    """Yields a doubt if the model file is not pinned, which means that the manifest does not contain its SHA-256."""
     if not pinned:
         yield Reason(
             "model-not-pinned",
@@ -92,7 +93,8 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
 
 
 def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Yields a doubt if smaller batches are padded to a size that the file fixes. Both arguments are in samples."""
+    """Yields a doubt if smaller batches are padded to the size that the model file fixes. Both arguments count samples.
+    """
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -103,7 +105,8 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
 
 
 def other_judge(model: Model) -> Iterator[Reason]:
-    """Yields a doubt if the manifest judges by other values than the shipped manifest with the same name or file."""
+    """Yields a doubt if the manifest judges by different values than the shipped manifest with the same name or file.
+    """
     for name, differing in judge.differences(model):
         yield Reason(
             "judge-changed",
@@ -113,13 +116,13 @@ def other_judge(model: Model) -> Iterator[Reason]:
 
 
 _WHOLE = {"%": 100.0, "of 1": 1.0}
-"""Maps the unit of a score that is a share to the largest possible score."""
+"""Maps a score's unit to the largest possible score, for scores that are shares."""
 
 
 def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
     """Yields a doubt if the target or a tolerance hides errors.
 
-    compared: number of answers of the performance run that were compared; None without a comparison.
+    compared: number of answers from the performance run that were compared; None without a comparison.
     """
     weak = []
     if score is not None and target.metric == score.metric:
@@ -144,7 +147,7 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
 def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:
     """Yields a doubt if the target was not checked.
 
-    other_data: name of the dataset if it is not the target's; otherwise empty.
+    other_data: name of the dataset if it differs from the target's; otherwise empty.
     """
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
@@ -158,8 +161,8 @@ def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) ->
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
     """Yields a doubt if too few answers were compared.
 
-    answers: number of compared answers. logged: number of answers that LoadGen should log, which is small for large
-    answers.
+    answers: number of compared answers. logged: number of answers that LoadGen should log, which is small if answers
+    are large.
     """
     advice = "raise --duration or --queries"
     if logged < LOGGED:
@@ -181,8 +184,8 @@ def drawn_answers() -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a doubt if changed inputs took longer than repeated inputs, or if they raised an exception. Changed inputs
-    may also take longer in models with branches.
+    """Yields a doubt if changed inputs took longer than repeated inputs, or if they raised an exception. In models with
+    branches, changed inputs may also take longer for honest reasons.
     """
     if probe is None or "reason" in probe:
         return

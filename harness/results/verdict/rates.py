@@ -1,5 +1,4 @@
-"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times according to LoadGen's formulas.
-Pure.
+"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -13,10 +12,10 @@ from harness.machine.power.energy import utc_ns
 from harness.results.verdict import log_numbers
 
 _SPAN_NS = 5 * NS_PER_MS
-"""Resolution of the time between power_begin and power_end, which LoadGen writes in ms."""
+"""Resolution of the time from power_begin to power_end, which LoadGen writes in ms."""
 
 _DEVIATIONS = 6
-"""The number of Poisson arrivals may differ from rate x time by this number of standard deviations."""
+"""The number of Poisson arrivals may differ from rate x time by at most this many standard deviations."""
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
@@ -78,8 +77,8 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
 
 
 def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> Iterator[str]:
-    """Yields contradictions in the log of a stream.
-    Its queries do not overlap, so the sum of latencies fits into the run.
+    """Yields contradictions in a stream scenario's log. The queries do not overlap, so the sum of their latencies must
+    fit into the run.
     """
     unit = "query_latency" if log_numbers.by_query(log) else "latency"
     mean_ns = log_numbers.number(log, f"result_mean_{unit}_ns")
@@ -100,7 +99,7 @@ def _took_ns(log: DetailLog, key: str, queries: int) -> float | None:
 
 
 def _within(key: str, took_ns: float, span_ns: float, longest_ns: float) -> Iterator[str]:
-    """Yields a contradiction unless the queries end within one latency of the end of the run."""
+    """Yields a contradiction unless the queries end within one latency before the end of the run."""
     slack_ns = _SPAN_NS + 2 * RATE_DIGITS * took_ns
     if not span_ns - longest_ns - slack_ns <= took_ns <= span_ns + slack_ns:
         yield (

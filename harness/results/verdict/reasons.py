@@ -24,7 +24,7 @@ from harness.types import Score
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
 """Limits for a backend that answers by index: the minimum number of such answers, and their minimum share of the
-probe's `rows`. Chance yields fewer.
+probe's `rows`. Chance produces fewer.
 """
 
 
@@ -77,10 +77,10 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 
 def clock_step_ns(run: Evidence) -> int:
-    """Returns the larger of two steps: the largest that the supervisor saw during the run, and the measured process's
-    over the whole run.
+    """Returns the larger of two clock steps: the largest step that the supervisor saw during the run, and the measured
+    process's step over the whole run.
 
-    Slewing moves the clock slowly in a long run. A change that slewing explains is not a step.
+    Slewing moves the clock slowly over a long run, and a change that slewing explains is not a step.
     """
     step_ns = run.clock.largest_step_ns
     if run.ended is not None:
@@ -149,7 +149,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     expected = run.log.get("result_query_count")
     if run.logged and expected is not None and not run.plan.accuracy:
         samples = run.log.get("effective_samples_per_query", 1)
-        if run.plan.equal_issue:  # Offline's only query then has more samples than requested
+        if run.plan.equal_issue:  # Offline's only query then contains more samples than requested
             samples = run.log.get("generated_samples_per_query", samples)
         if expected * samples != run.done.issued:
             yield Reason(
@@ -183,7 +183,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
     late = log.get("result_overlatency_query_count", 0)
     met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
     bound_ns = log.get("effective_target_latency_ns")
-    # Without a bound on the latency, the harness's log only repeats the result for the SLOs on token times.
+    # Without a latency bound, the harness's log only repeats the result for the SLOs on token times.
     is_repeated = plan.token_latencies or (bound_ns is None and missed)
     if scenario.scheduled and not met and not is_repeated:
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
@@ -212,7 +212,7 @@ def _constraints(log: DetailLog) -> str:
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """Judges the user's SLO in streams and Offline. In Server, LoadGen judges it."""
+    """Judges the user's SLO in the stream scenarios and Offline. In Server, LoadGen judges the SLO."""
     if slo is None or not run.logged:
         return
     found = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -237,7 +237,7 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
 
 
 def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason]:
-    """Yields reasons if answers are misplaced or too many answers differ.
+    """Yields reasons if answers are misplaced or if too many answers differ.
 
     allowed: number of answers that may differ, from the manifest. drawn: whether the server draws tokens at random.
     """
@@ -256,9 +256,9 @@ def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason
 
 
 def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a reason if answers to exchanged inputs followed the dataset indices instead of the inputs.
+    """Yields a reason if, after inputs were exchanged, the answers followed the dataset indices instead of the inputs.
 
-    A backend does not receive the indices, and a hook may only use them as marks.
+    A backend does not receive the indices, and a hook may use them only as marks.
     """
     if probe is None or "reason" in probe:
         return

@@ -32,7 +32,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, a reason why it is missing, or a failure. All fields are empty before scoring."""
+    """A score, the reason why it is missing, or a failure. All fields are empty before scoring."""
 
     score: Score | None = None
     no_score: str = ""
@@ -49,7 +49,7 @@ def judge(
 ) -> Scoring:
     """Scores the accuracy run. An exception from a plug-in's dataset or metric becomes the failure.
 
-    folder: the result folder. ended: last message of the measured process. compared: the run whose logged answers are
+    folder: the result folder. ended: the measured process's last message. compared: the run whose logged answers are
     compared.
     """
     outdir = folder / "accuracy"
@@ -80,7 +80,7 @@ def judge(
 def compare_answers(
     folder: Path, model: Model, answer_dtype: str, run: Evidence | None, loaded: Loaded
 ) -> Compared | None:
-    """Compares the logged answers of `run` with the accuracy run's answers; None without logged answers."""
+    """Compares the logged answers in `run` with the accuracy run's answers; None without logged answers."""
     if run is None or not run.plan.logged_answers:
         return None
     name = ANSWERS if run.plan.harness_scheduled else ACCURACY
@@ -97,14 +97,14 @@ def compare_answers(
 
 
 def label_of(dataset: Dataset, index: int, model: Model, answer_dtype: str = "") -> object:
-    """Returns a sample's label. For a text, adds the manifest's symbols for the integers in answers."""
+    """Returns a sample's label. If the label is a text, adds the manifest's symbols for the integers in answers."""
     label = dataset.label(index)
     symbols = model.symbols(answer_dtype)
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
 LEFT_OUT = ": no accuracy run, and no answers compared"
-"""End of the reason for a missing score if the run should have had both modes."""
+"""End of the reason for a missing score, for a run that should have used both modes."""
 
 
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
@@ -117,7 +117,7 @@ def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
 
 
 def write(path: Path, score: Score) -> None:
-    """Writes accuracy.txt, with the line that MLPerf's checker reads."""
+    """Writes accuracy.txt, which contains the line that MLPerf's checker reads."""
     path.write_text(f"{score.line}\n", encoding="utf-8")
 
 
@@ -129,10 +129,10 @@ def lacking_program(metric: str | None) -> Iterator[str]:
 
 
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:
-    """Returns why the metric cannot score answers of this shape; empty if it can, or if the answer is unknown.
+    """Returns why the metric cannot score answers with this shape; empty if it can, or if the shape is unknown.
 
-    ended: last message of the measured process. Metrics of third-party plug-ins are not checked, because their code
-    must not run in this process.
+    ended: the measured process's last message. Metrics of third-party plug-ins are not checked, because their code must
+    not run in this process.
     """
     if registry.is_foreign("metric", metric):
         return ""
@@ -175,8 +175,8 @@ def compute(
 
 
 def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
-    """Adds the number of answer tokens in the format of MLPerf's scripts.
-    MLPerf bounds this number as well as the score.
+    """Adds the number of answer tokens, in the format that MLPerf's scripts use. MLPerf sets bounds on this number as
+    well as on the score.
     """
     known = [count for count in counts if count is not None]
     if not known or len(known) < len(counts):
@@ -189,7 +189,9 @@ def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
-    """Returns the score over the answered samples, using their first answers. An audit answers only some samples."""
+    """Returns the score over the answered samples, using the first answer to each. Only some samples are answered in an
+    audit.
+    """
     first: dict[int, Answer] = {}
     for answer in answers:
         first.setdefault(answer.sample, answer)
@@ -199,7 +201,7 @@ def of_some(
 
 
 def _plain(score: Score) -> Score:
-    """Returns the score with Python floats instead of NumPy's, and with texts of one line."""
+    """Returns the score with Python floats instead of NumPy's, and with each text on one line."""
     details = {visible(name): float(value) for name, value in score.details.items()}
     return replace(
         score,
@@ -217,7 +219,9 @@ def _one_line(text: str) -> str:
 
 
 def _first_rows(rows: Iterable[LoggedAnswer]) -> dict[int, LoggedAnswer]:
-    """Returns the first answer to each sample. Multi-stream pads its last query with duplicates."""
+    """Returns the first answer to each sample. Later answers exist because multi-stream pads its last query with
+    duplicates.
+    """
     first: dict[int, LoggedAnswer] = {}
     for row in rows:
         first.setdefault(row.answer.sample, row)

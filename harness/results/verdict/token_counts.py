@@ -9,21 +9,21 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answer_signs
 
 AT_ONCE_SHARE = 0.5
-"""The token times are doubted if a larger share of the streams with several tokens came in one chunk."""
+"""The token times are doubted if more than this share of the streams with several tokens arrived in one chunk."""
 
 HELD_SHARE = 0.9
-"""The token times are doubted if in a larger share of the streams with several chunks all chunks arrived at the same
-moment.
+"""The token times are doubted if, in more than this share of the streams with several chunks, all chunks arrived at the
+same moment.
 """
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
-    """Returns `client` from the last message; empty if it is missing."""
+    """Returns `client` from the measured process's last message; empty if it is missing."""
     return (run.ended or {}).get("client") or {}
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields reasons for counts that cannot be right and, in an official run, for a cache of prompts."""
+    """Yields reasons for token counts that cannot be right and, in an official run, for a prompt cache."""
     told = client_told(run).get("tokens") or {}
     if told.get("cached_answers") and run.plan.model_key is not None:
         yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
@@ -106,7 +106,7 @@ def _cached(told: Mapping[str, Any]) -> str:
 
 
 def one_token_answers(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if LoadGen cannot handle answers of one token, because it needs a time for later tokens."""
+    """Yields a reason if LoadGen cannot handle answers with one token, because it needs a time for later tokens."""
     told = (client_told(run) or run.ended or {}).get("tokens") or {}
     alone = told.get("one_token_answers", 0)
     if run.plan.token_latencies and alone and run.done is not None:

@@ -1,8 +1,8 @@
-"""Checks LoadGen's detail log for contradictions with the load plan, with the journal and within itself.
+"""Checks LoadGen's detail log for contradictions with the load plan, with the journal and within the log.
 
 LoadGen runs in the same process as the plug-ins, which can change its settings, its clock and its files. Every number
-therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what this check cannot detect.
-Pure.
+therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what these checks cannot
+detect. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,25 +27,28 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""The journal's latencies may exceed LoadGen's by this time or by ABOVE_SHARE, whichever is larger. The
-journal's timestamps lie within LoadGen's interval, so its latencies should be smaller.
+"""The journal's latencies may exceed LoadGen's by this time or by ABOVE_SHARE, whichever is larger. The journal's
+timestamps lie within LoadGen's interval, so its latencies should be smaller.
 """
 
 CLOCK_SHARE = 0.01
 CLOCK_NS = 50 * NS_PER_MS
-"""The clocks of the supervisor and of the measured process may differ by CLOCK_NS or by this share of the run so far,
+"""The supervisor's clock and the measured process's clock may differ by CLOCK_NS or by this share of the run so far,
 whichever is larger.
 """
 
 NEWS_NS = NS_PER_S
-"""Extra tolerance if load hosts on other machines report answers. They take turns, four times per second."""
+"""Extra tolerance if load hosts on other machines report answers, because the hosts report in turn, four times per second.
+"""
 
 FEWEST_LOOKS = 3
-"""Minimum number of the supervisor's observations for comparing the clocks. A run under a second has fewer."""
+"""The clocks are compared only if the supervisor made at least this many observations. A run shorter than a second has
+fewer.
+"""
 
 
 def settings_reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if LoadGen's log has different settings than the plan."""
+    """Yields a reason if the settings in LoadGen's log differ from the plan."""
     if not run.logged or run.plan.harness_scheduled:
         return
     differences = [
@@ -60,8 +63,8 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
 def _expected(run: Evidence) -> Mapping[str, object]:
     """Maps a key of LoadGen's detail log to the value that the plan requires.
 
-    The files of an official run set more values than the plan contains. The files of an audit change how samples are
-    drawn and logged.
+    An official run's files set more values than the plan contains. An audit's files change how samples are drawn and
+    logged.
     """
     plan, scenario = run.plan, scenario_named(run.plan.scenario)
     expected: dict[str, object] = {
@@ -129,20 +132,21 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
-    else:  # as in results.cc, which counts the gaps until the last issued query is answered
+    else:  # as in results.cc, which counts gaps until the last issued query is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
     if samples >= 1 and took_ns > 0:
         yield from loadgen.other_rate(key, logged, samples, took_ns)
 
 
 def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
-    """Yields LoadGen's latencies and numbers of late queries that are smaller than the journal's."""
+    """Yields LoadGen's latencies and counts of late queries that are smaller than the journal's."""
     scenario, log, plan = scenario_named(run.plan.scenario), run.log, run.plan
     latency_ns = query_latency_ns(done, plan.samples_per_query)
     if not len(latency_ns):
         return
-    # LoadGen began its schedule no earlier than our timestamps show, and no later than its first call. A pause between
-    # our timestamp of the fastest answer and LoadGen's moves the start back by the length of the pause.
+    # LoadGen started its schedule no earlier than our timestamps show, and no later than its first call. A pause
+    # between our timestamp of the fastest answer and LoadGen's moves the computed start back by the length of the
+    # pause.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
     keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
@@ -163,7 +167,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
-    """Yields a reason if the journal has rows that an honest run cannot have.
+    """Yields a reason if the journal contains rows that an honest run cannot produce.
 
     max_batch: largest batch size of the instance group, in samples.
     """
@@ -175,7 +179,7 @@ def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
 
 
 def file_reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if LoadGen's files were changed by a plug-in, or by someone after the run."""
+    """Yields a reason if a plug-in changed LoadGen's files, or if someone changed them after the run."""
     if run.failure is None and run.changed_files:
         names = " and ".join(run.changed_files)
         yield Reason(
@@ -187,9 +191,9 @@ def file_reasons(run: Evidence) -> Iterator[Reason]:
 def clock_reasons(run: Evidence) -> Iterator[Reason]:
     """Yields a reason if the measured process's clock differs from the supervisor's.
 
-    Each time the supervisor looks, it must see exactly the answers that were already completed. Looks without a new
-    answer do not count, because a stopped process may have an answer that it has not recorded. The median excludes
-    looks during a pause.
+    Each time the supervisor looks, it must see exactly the answers that are already completed. Looks that see no new
+    answer do not count, because a stopped process may have completed an answer without recording it. The median
+    excludes looks during a pause.
     """
     done = run.done
     if done is None or not run.looks:
@@ -243,7 +247,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows differs from its size"
     if done.is_remote or done.generates:
-        return  # the rows of one writer overlap: it has many samples in flight
+        return  # one writer's rows overlap, because it has many samples in flight
     begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))
     order = np.lexsort((begin, worker))
     same = worker[order][1:] == worker[order][:-1]

@@ -1,6 +1,7 @@
-"""Runs a grid, with a separate run for each batch size, precision, thread count, framework, input size and data.
+"""Runs a grid, with a separate run for each batch size, precision, thread count, framework, input size and dataset
+type.
 
-The folder holds a result folder per cell in `cells/`, and the probe of each model and precision in `probes/`. The
+The folder contains one result folder per cell in `cells/`, and each model and precision's probe in `probes/`. The
 summary is in grid.json, grid.csv, heatmaps.json and grid.html. The same command with the same --out, or --resume
 FOLDER, runs only the missing cells.
 """
@@ -32,7 +33,7 @@ from harness.search.grid.view import report
 from harness.search.grid.view.view import View, content_of, stored_view
 
 _OWN = ("model", "backend", "threads", "input_shape")
-"""Options of a run that become axes of a grid."""
+"""Run options that become axes in a grid."""
 
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
@@ -68,7 +69,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
-    """Prints every table from the files of `folder`, and rewrites the files of the tables if possible (--from)."""
+    """Prints every table from the files in `folder`, and rewrites the tables' files if possible (--from)."""
     with reading_run(folder):
         view = stored_view(folder, options)
         try:
@@ -80,7 +81,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
 
 
 def stored(folder: Path) -> tuple[RunConfig, Grid]:
-    """Returns the options of the grid in `folder` (--resume)."""
+    """Returns the options of the grid stored in `folder` (--resume)."""
     content = content_of(folder)
     calibration_dir = content["calibration_dir"]
     options = GridOptions(calibration_dir=Path(calibration_dir) if calibration_dir else None)
@@ -116,7 +117,7 @@ class _GridJob(Study[Grid]):
         )
 
     def _take_stored(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Joins the stored axes with the requested axes. Returns the precisions that were converted so far."""
+        """Adds the stored axes to the requested axes. Returns the precisions that have been converted so far."""
         ours = {**self._plain, "calibration_dir": self._calibration_dir}
         before = {**stored["config"], "calibration_dir": stored["calibration_dir"]}
         self._check_same("grid", ours, before)
@@ -135,9 +136,10 @@ class _GridJob(Study[Grid]):
         return report.lines(stored_view(self.folder, self._options.options), self.folder)
 
     def run(self) -> int:
-        """Runs the missing cells. Returns 4 if no cell is VALID, else 0.
+        """Runs the missing cells. Returns 4 if no cell is VALID, and 0 otherwise.
 
-        Raises a ConfigError if every cell failed to run, or PluginUnavailable if all cells need missing plug-ins.
+        Raises a ConfigError if every cell failed to run, or PluginUnavailable if all cells need plug-ins that are
+        missing.
         """
         for name in (CELLS, PROBES):
             (self.folder / name).mkdir(exist_ok=True)
@@ -168,7 +170,9 @@ class _GridJob(Study[Grid]):
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
-        """Runs a cell. A cell that cannot run is stored as absent, with its reason, and is tried again next time."""
+        """Runs a cell. If the cell cannot run, stores it as absent with the reason, and the next command tries it
+        again.
+        """
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
         try:
@@ -197,7 +201,7 @@ class _GridJob(Study[Grid]):
         }
 
     def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:
-        """Prints one line about a cell, with the remaining time as estimated from the cells so far."""
+        """Prints one line about a cell, with the remaining time estimated from the finished cells."""
         folder = folder_of(self.folder, cell)
         if folder is None:
             outcome = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
@@ -214,7 +218,7 @@ sweep = _GridJob.execute
 
 
 def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
-    """Estimates the remaining time from the first `done` cells. Cells that are known to be absent take no time."""
+    """Estimates the remaining time from the first `done` cells. Cells known to be absent take no time."""
     takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
     return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 

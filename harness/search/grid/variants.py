@@ -1,6 +1,7 @@
-"""Prepares the runs of cells. Converts the model to each precision once, probes the result, and pins the digests.
+"""Prepares the cells' runs. Converts the model to each precision once, probes the converted model, and pins the
+digests.
 
-Model and data must have the same digest in every cell of a grid.
+Model and data must have the same digests in every cell of a grid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from harness.run.supervisor.preflight import obtain_model
 from harness.search.grid.cells.cells import PROBES, Cell, config_of, folder_of
 
 LOG = "probes.log"
-"""File with the output of the child processes."""
+"""File with the child processes' output."""
 
 
 @dataclass(kw_only=True)
@@ -35,7 +36,7 @@ class Variants:
     """
     calibration_dir: str | None
     real: bool
-    """Whether some cells use real data, which also serves to calibrate int8."""
+    """Whether some cells use real data, which is then also used to calibrate int8."""
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Variants:
         )
 
     def made(self, cell: Cell) -> tuple[Way, Path | None]:
-        """Returns how the backend computes in the cell's precision, and the file for it, which is made only once.
+        """Returns how the backend computes in the cell's precision, and the model file for it, which is made only once.
 
         The file is None if the model's own file is used. Raises HarnessError if the backend does not support the
         precision, or if the file cannot be made.
@@ -110,7 +111,7 @@ class Variants:
 
 
 def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yields a line for each precision that cannot be made for these cells, before the first measurement."""
+    """Yields, before the first measurement, a line for each precision that cannot be made for these cells."""
     ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         chosen = way(cell.backend, cell.precision)
@@ -121,7 +122,7 @@ def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def missing_tool(form: str, precision: str) -> str:
-    """Returns why this environment cannot make a file of this format; "" if it can."""
+    """Returns why this environment cannot make a file in this format; "" if it can."""
     from harness.models.precision.made import MAKERS
 
     try:

@@ -1,9 +1,9 @@
-"""Measures the cost of serving a model (`overhead`). Runs in process take turns with runs through a server.
+"""Measures the cost of serving a model (`overhead`). In-process runs alternate with runs through a server.
 
 First, both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how much
-throughput remains when serving. Pairs of single-stream runs, in the order ABBA, show how much time serving adds to a
-query. The folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out
-continues a study that was stopped.
+throughput remains through the server. Pairs of single-stream runs, in the order ABBA, show how much time serving adds
+to a query. The folder contains the runs in `runs/` and a summary of them in overhead.json. The same command with the
+same --out continues a study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """Maps a name to the run that is used. The folder may also hold discarded runs with the same name."""
+        """Maps a name to the run that counts. The folder may also contain discarded runs with the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))
@@ -74,13 +74,15 @@ class _OverheadJob(Study[OverheadOptions]):
                 folder = self.folder / run["folder"]
                 result = files.read_json(folder / run_folder.RESULT)
                 self._runs[run["name"]] = Finished(run["status"], folder, result)
-        for names in self._turns():  # the two runs of a pair follow each other directly
+        for names in self._turns():  # so that a pair's two runs follow each other directly
             if any(name not in self._runs or self._reasons(name) for name in names):
                 for name in names:
                     self._runs.pop(name, None)
 
     def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
-        """Returns the same run in process. It has one instance, because the served run has one request at a time."""
+        """Returns the configuration of the same run in process. It uses one instance, because the served run sends one
+        request at a time.
+        """
         options = self._options
         defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
         return replace(
@@ -94,8 +96,8 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if there is no overhead to report, else 0."""
-        self._save()  # the same command recognises its folder by this file
+        """Makes the runs. Returns 4 if there is no overhead to report, and 0 otherwise."""
+        self._save()  # because the same command later recognises its folder by this file
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
             self._make(name, number, len(left))
@@ -106,7 +108,8 @@ class _OverheadJob(Study[OverheadOptions]):
 
     def _turns(self) -> list[tuple[str, str]]:
         """Returns the names of the runs in the order in which they are made, ABBA."""
-        # The served run comes first, because the server may report its threads, with which the other side is then run.
+        # The served run comes first, because the server may report its number of threads, which the in-process run then
+        # uses.
         kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
         turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
         for pair in range(1, self._options.pairs + 1):
@@ -115,7 +118,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """Makes a run. number: position of the run among the remaining `count` runs, from 1."""
+        """Makes one run. number: position among the remaining `count` runs, counted from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -138,7 +141,7 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """Returns the number of threads that the server reports; None if this machine does not have that many."""
+        """Returns the number of threads that the server reports; None if this machine has fewer."""
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
             return None
@@ -150,7 +153,7 @@ class _OverheadJob(Study[OverheadOptions]):
     def _hopeless(self) -> str | None:
         """Returns why further runs cannot yield an overhead; None if they may.
 
-        The client may limit only one run of a pair.
+        A pair in which the client limited only one run may still be repaired by further runs.
         """
         for name in self._runs:
             for reason in self._reasons(name):
@@ -159,7 +162,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return self._answers_differ()
 
     def _withheld(self) -> str | None:
-        """Returns why the overhead is not reported; None if it is."""
+        """Returns why the overhead is withheld; None if it is reported."""
         if hopeless := self._hopeless():
             return hopeless
         names = [name for names in self._turns() for name in names]
@@ -184,7 +187,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return str(self._runs[name].folder.relative_to(self.folder))
 
     def _sides(self, kind: str) -> tuple[Finished, Finished] | None:
-        """Returns the in-process run and the served run of this kind; None until both have been made."""
+        """Returns the in-process run and the served run of this kind; None until both exist."""
         here, there = (self._runs.get(f"{kind}-{side}") for side in (IN_PROCESS, SERVED))
         return (here, there) if here is not None and there is not None else None
 
@@ -223,8 +226,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [pair_of(here, served, told=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
-        """Returns the Offline rates of both sides in samples/s, and the share that remains;
-        None with --no-throughput.
+        """Returns both sides' Offline rates in samples/s, and the share that remains; None with --no-throughput.
         """
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
@@ -244,7 +246,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then holds the reason."""
+        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then states why."""
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)
@@ -279,7 +281,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def _source(self) -> str | None:
-        """Returns the source of the server's times; None unless the server always reports times."""
+        """Returns the source of the server's times; None unless every served run reports times."""
         names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
         clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
         told = [client.get("server_times") or {} for client in clients]

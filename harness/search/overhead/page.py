@@ -1,4 +1,4 @@
-"""Writes overhead.html, which shows the two medians, the steps between them, the pairs, and the table."""
+"""Writes overhead.html, which shows both medians, the steps between them, the pairs, and the table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
@@ -15,10 +15,10 @@ from harness.search.overhead.parts import FLOOR
 PAGE = "overhead.html"
 _UNIT = {"title": "µs"}
 _ROOM = 1.15
-"""Length of the axis as a multiple of the longest bar, because each bar's text stands beside it."""
+"""Length of the axis as a multiple of the longest bar, because each bar's text stands next to the bar."""
 
 _UP, _DOWN, _TOTAL = "#b5651d", "#8a949e", "#2a78b5"
-"""Colours of added times, of subtracted times, and of whole times."""
+"""Colours for added times, subtracted times and totals."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -36,7 +36,8 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the parts and a plot of the pairs' medians. Yields nothing without an overhead."""
+    """Yields a plot of the parts and a plot of the pairs' medians; nothing without an overhead.
+    """
     found = content["overhead"]
     if found is None:
         return
@@ -57,7 +58,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _steps(found: Mapping[str, Any]) -> Figure:
-    """Draws the steps from the median in process to the served median, and from there to the overhead."""
+    """Draws the steps from the in-process median to the served median, and from there to the overhead."""
     parts = {n: part["mean_ns"] for n, part in found["parts"].items() if n != FLOOR}
     floor_ns = found["parts"][FLOOR]["mean_ns"] if FLOOR in found["parts"] else 0.0
     here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]

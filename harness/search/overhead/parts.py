@@ -1,4 +1,5 @@
-"""Computes the time that serving adds to a query in each pair of runs, with its parts and intervals. Pure."""
+"""Computes the time that serving adds to a query in each pair of runs, with the parts and intervals of this time. Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ RECEIVE = "notice, decode, complete"
 FLOOR = "floor"
 
 LEAST_EXPLAINED = 0.90
-"""A doubt if the parts explain a smaller share of the overhead."""
+"""The overhead is doubted if its parts explain a smaller share of it."""
 
 
 class Pair(NamedTuple):
@@ -26,7 +27,7 @@ class Pair(NamedTuple):
     in_process_ns: float
     served_ns: float
     floor_ns: float
-    """Time of this client's request to a null server, minus the work that the client also does in process."""
+    """Time for this client's request to a null server, minus the work that the client also does in process."""
     parts_ns: Mapping[str, float]
     """Time that each part adds; `FLOOR` is negative.
     The parts are medians, so their sum is only approximately the overhead.
@@ -38,19 +39,20 @@ class Pair(NamedTuple):
 
 
 def tells(served: Mapping[str, Any]) -> bool:
-    """Returns whether the server reported its times. served: the content of result.json."""
+    """Returns whether the server reported its times. served: content of the served run's result.json."""
     return served["client"]["server_times"] is not None
 
 
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
-    """Compares two single-stream runs. in_process, served: the contents of their result.json.
+    """Compares two single-stream runs. in_process, served: contents of the runs' result.json. told: whether to use the
+    times that the server reported.
 
     The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # The floor also includes gathering data and completing answers. An in-process run does both,
-    # too, so they are subtracted.
+    # The floor also includes gathering data and completing answers. These two are subtracted, because an in-process run
+    # does them as well.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")
@@ -82,12 +84,12 @@ def _medians(result: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _sum(medians: Mapping[str, float], *stages: str) -> float:
-    """Sums the medians of stages. `notice` is missing if the kernel does not provide timestamps."""
+    """Sums the medians of the given stages. `notice` is missing if the kernel provides no timestamps."""
     return sum(medians.get(stage, 0) for stage in stages)
 
 
 class Mean(NamedTuple):
-    """Mean over the pairs in ns, with its 95 % interval, which is None with a single pair."""
+    """Mean over the pairs in ns, with its 95 % interval; with a single pair, the interval is None."""
 
     mean_ns: float
     low_ns: float | None
@@ -111,10 +113,10 @@ class Overhead(NamedTuple):
     served: Mean
     parts: Mapping[str, Mean]
     of_model: float
-    """Overhead as a multiple of the time in process."""
+    """Overhead as a multiple of the in-process time."""
     explained: float
-    """1 minus the relative difference between the sum of the parts and the overhead. For example, 0.9 if the sum is 1.1
-    times the overhead.
+    """1 minus the relative difference between the sum of the parts and the overhead. For example, it is 0.9 if the sum
+    is 1.1 times the overhead.
     """
 
 
@@ -122,7 +124,7 @@ def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
     """Merges sending and network into one part.
 
     A server on this machine may take over the sender's core and answer before the sender takes its timestamp. The
-    server's time is then counted as `send`.
+    server's time would then be counted as `send`.
     """
     others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
     return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}

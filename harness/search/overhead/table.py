@@ -45,7 +45,8 @@ def sides(content: Mapping[str, Any]) -> str:
 
 
 def tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the table of the medians and the parts. Yields nothing without an overhead."""
+    """Yields the table with the medians and the parts; nothing without an overhead.
+    """
     found = content["overhead"]
     if found is not None:
         level = show_percent(content["level"])
@@ -88,7 +89,7 @@ def headline(content: Mapping[str, Any]) -> str:
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
     """Estimates how many more pairs would separate the mean from 0.
 
-    The interval narrows with the square root of the number of pairs.
+    The interval shrinks with the square root of the number of pairs.
     """
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
@@ -159,7 +160,7 @@ def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the facts that are different in the two sides' descriptions."""
+    """Yields the facts in which the two sides' descriptions differ."""
     here, there = described.get("in-process") or {}, described.get("served") or {}
     for key in here:
         ours, theirs = (_stated(one.get(key)) for one in (here, there))
@@ -168,5 +169,5 @@ def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stated(value: Any) -> str:
-    """Returns the value as a text. Some protocols do not have a field for it."""
+    """Returns the value as a text. The value may be missing, because some protocols have no field for it."""
     return "not stated" if value in (None, "", "unknown") else str(value)

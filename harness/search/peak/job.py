@@ -1,8 +1,8 @@
-"""Searches for the highest valid rate under an SLO (`peak`), using ordinary runs of the harness.
+"""Searches for the highest valid rate under an SLO (`peak`) by making ordinary runs.
 
-Each probe runs in a fresh process with the same seeds, so the arrivals of a short probe are the first arrivals of a
-full-length run. The result is the highest full-length run that was VALID. Its files move into the result folder, the
-other runs stay in `probes/`, and `peak.json` lists all of them.
+Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the first arrivals of a
+full-length run. The result is the full-length VALID run with the highest load. Its files move to the result folder, the
+other runs stay in `probes/`, and `peak.json` lists all runs.
 """
 
 import sqlite3
@@ -81,7 +81,7 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
 
 
 class _OutOfReach(Exception):
-    """Raised if no load can pass because even the fastest answer (fastest_ns) missed the SLO's bound."""
+    """Raised if no load can pass, because even the fastest answer (fastest_ns) missed the SLO's bound."""
 
     def __init__(self, fastest_ns: int) -> None:
         super().__init__(fastest_ns)
@@ -94,11 +94,11 @@ class PeakJob(Study[PeakOptions]):
     def _begin(self) -> None:
         config = self._config
         axis = axis_of(config)
-        assert axis is not None  # `problems` refuses the other scenarios
+        assert axis is not None  # because `problems` refuses the other scenarios
         self._axis = axis
         self._slos = slos_of(self._scenario, config, self._model)
         slo = searched(self._slos)
-        assert slo is not None  # `problems` refuses a run without an SLO
+        assert slo is not None  # because `problems` refuses a run without an SLO
         self._slo = slo
         self._judge = Judge(self._scenario, slo, self._model.frame_period_ns)
         self._results = self._new_folder(
@@ -111,7 +111,7 @@ class PeakJob(Study[PeakOptions]):
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Searches. Returns 4 if no load passed or user.conf could not be written, else 0."""
+        """Makes the search. Returns 4 if no load passed or if user.conf could not be written, and 0 otherwise."""
         self._search()
         self._save()
         return self._publish()
@@ -143,7 +143,7 @@ class PeakJob(Study[PeakOptions]):
             self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
-        """Returns the load at which to start, which is half of the capacity that a run with few queries suggests."""
+        """Returns the starting load: half of the capacity that a run with few queries suggests."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
         self._check_fastest(finished)
         if self._scenario.scheduled:
@@ -156,7 +156,7 @@ class PeakJob(Study[PeakOptions]):
         """Raises _OutOfReach if every answer of the first run was late and no answer can be on time.
 
         No answer can be on time if the model alone takes longer than the bound in the bare loops before and after the
-        run. Otherwise, a second run at the lowest load decides, because a stall can make all answers of one run late.
+        run. Otherwise, a second run at the lowest load decides, because a stall can delay all answers in a single run.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
@@ -183,7 +183,7 @@ class PeakJob(Study[PeakOptions]):
         is_first = not self._probes
         try:
             finished = self._run(kind, replace(config, queries=queries), allowed)
-        except ConfigError as e:  # e.g. if the queries do not fit into memory
+        except ConfigError as e:  # for example if the queries do not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
@@ -193,7 +193,9 @@ class PeakJob(Study[PeakOptions]):
         return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
-        """Makes and records a run. allowed: number of late queries up to which it passes; None for a calibration."""
+        """Makes a run and records it. allowed: the run passes with at most this many late queries; None for a
+        calibration.
+        """
         number = len(self._probes) + 1
         planned_s = self._planned_s(kind) or [0.0]
         if (
@@ -221,8 +223,8 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # A client-bound calibration does not end the search: at a lower load, the client may keep
-        # up, and the search begins at half of the load.
+        # A client-bound calibration does not end the search, because the search starts at half of this load, with which
+        # the client may keep up.
         if not is_client_bound(finished.result):
             what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
@@ -240,7 +242,7 @@ class PeakJob(Study[PeakOptions]):
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
-        """Returns the entry of a run in peak.json. load: the configured load; None if the run calibrated the load."""
+        """Returns a run's entry in peak.json. load: the configured load; None if the run calibrated the load."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
@@ -272,13 +274,15 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the confirmation run's files into the folder. Without such a run, the folder stays `.partial`."""
+        """Moves the confirmation run's files into the result folder. Without a confirmation run, the folder remains
+        `.partial`.
+        """
         if self._best is None:
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        # The link may point to the confirmation run, which was moved.
+        # The link is removed because it may point to the confirmation run, which was moved.
         (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()
@@ -314,10 +318,10 @@ class PeakJob(Study[PeakOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of peak.json.
 
-        peak: None during the search, or if no load passed.
-        ended_early: reason why the search stopped although it had a result; None if it was completed.
-        fastest_ns: the fastest answer if even this answer missed the SLO, else None.
-        failed_above_kind: `full` if a full-length run failed above the peak; otherwise `probe`, which may be wrong.
+        peak: None during the search, or if no load passed. ended_early: why the search stopped early although it had a
+        result; None if it was completed. fastest_ns: the fastest answer if even that answer missed the SLO; otherwise
+        None. failed_above_kind: `full` if a full-length run failed above the peak; otherwise `probe`, which may be
+        wrong.
         """
         above = self._found.above if self._found else None
         kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}

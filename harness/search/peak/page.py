@@ -1,4 +1,4 @@
-"""Writes peak.html, with the answer of the search, a plot of the tried loads, and a table of the runs."""
+"""Writes peak.html with the result of the search, a plot of the loads that were tried, and a table of the runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -19,7 +19,7 @@ from harness.search.peak import table
 PAGE = "peak.html"
 
 _FAR = 4
-"""Smallest ratio between the loads that makes the axis logarithmic."""
+"""The axis is logarithmic if the largest load is at least this multiple of the smallest."""
 
 _GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
@@ -44,7 +44,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def _headed(probes: Table) -> Table:
-    """Adds names to the columns that have none on the screen, where their content needs no heading."""
+    """Adds names to columns that have no name on the screen, where their content needs none."""
     names = iter(("kind", "outcome", "doubts"))
     heads = [one if one.name else one._replace(name=next(names)) for one in probes.columns]
     rows = [[*row[:-1], str(row[-1]).removeprefix("doubts: ")] for row in probes.rows]
@@ -52,10 +52,11 @@ def _headed(probes: Table) -> Table:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the judged value against the load. Yields nothing until two loads have been judged."""
+    """Yields a plot of the judged value against the load; nothing until two loads have been judged.
+    """
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
-    # A calibration is not judged, and its low load would squeeze the other loads together.
+    # A calibration is left out, because it is not judged and its low load would squeeze the other loads together.
     made = [p for p in content["probes"] if p["load"] and p["kind"] != "calibration"]
     probes = [p for p in made if _judged(p, slo) is not None]
     if len(probes) < 2:

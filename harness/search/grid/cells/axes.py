@@ -1,4 +1,4 @@
-"""Makes the axes of a grid from the lists on the command line and from defaults."""
+"""Builds a grid's axes from the lists on the command line and from defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -17,7 +17,7 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 
 
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
-    """Makes the axes. lists: output of options.take_lists. Raises a ConfigError that lists every problem."""
+    """Builds the axes. lists: output of options.take_lists. Raises a ConfigError that lists every problem."""
     models = lists.get("model", (config.model,))
     problems = list(unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:

@@ -1,4 +1,4 @@
-"""Defines the cells of a grid: the configuration of each run, and the row read from its folder."""
+"""Defines a grid's cells: each run's configuration, and the row read from its folder."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
 GRID = "grid.json"
-"""File with the options, the converted precisions and the absent cells of a grid."""
+"""File with a grid's options, converted precisions and absent cells."""
 
 CELLS = "cells"
 PROBES = "probes"
@@ -40,7 +40,9 @@ JITTER = 1.4826
 
 
 class Cell(NamedTuple):
-    """A cell. batch: in samples. threads: per instance. shape: as in --input-shape. data: real or synthetic."""
+    """One cell of a grid. batch: in samples. threads: per instance. shape: as in --input-shape. data: real or
+    synthetic.
+    """
 
     model: str
     backend: str
@@ -59,7 +61,7 @@ class Cell(NamedTuple):
 
     @property
     def variant(self) -> "Cell":
-        """The cell with the same model, framework, precision and input, but with batch size 1 and one thread."""
+        """Cell with the same model, framework, precision and input, but with batch size 1 and one thread."""
         return self._replace(batch=1, threads=1)
 
     def __str__(self) -> str:
@@ -68,8 +70,8 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """Returns the folder of the cell's finished run.
-    It is the cell's folder, or a numbered one next to an unfinished run.
+    """Returns the folder of the cell's finished run. This is the cell's own folder, or a numbered folder next to an
+    unfinished run.
     """
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
@@ -80,8 +82,7 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns the name that tables use for each model:
-    the file's name, with enough parent folders to make it unique.
+    """Returns the name that tables use for each model: the file's name, with enough parent folders to make it unique.
     """
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
@@ -94,9 +95,9 @@ def labels(models: Sequence[str]) -> dict[str, str]:
 
 
 def _short(name: str) -> str:
-    """Returns a name for use in file names.
+    """Returns a short name for use in file names.
 
-    If a plug-in or model is given by a path, its name gets a digest of the path.
+    If a plug-in or model is given by its path, a digest of the path is added to the name.
     """
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
     if not is_path(name) and ":" not in name:
@@ -105,10 +106,10 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Yields all cells. Cells that are compared with each other run shortly after each other. This matters most for
-    cells that differ in precision.
+    """Yields all cells. Cells that are compared with each other run close together, especially cells that differ in
+    precision.
 
-    A backend that computes on one thread only has cells with one thread.
+    If a backend computes on one thread only, all its cells have one thread.
     """
     known: set[Cell] = set()
     order = product(
@@ -123,7 +124,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """Returns the configuration of a run. The default is one instance. file: the model in the cell's precision."""
+    """Returns a run's configuration. By default, the run uses one instance. file: the model in the cell's precision."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -144,7 +145,7 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
 
 
 class Row(NamedTuple):
-    """Measurements of one cell. A number is None if it was not measured."""
+    """One cell's measurements. A number that was not measured is None."""
 
     model: str
     backend: str
@@ -162,10 +163,10 @@ class Row(NamedTuple):
     jitter: float | None = None
     """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
-    """Time between taking a batch and completing its answers."""
+    """Median time from taking a batch to completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """Time that the batch spent inside the framework."""
+    """Median time that a batch spent inside the framework."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
     """Accuracy in the metric's unit."""
@@ -185,7 +186,7 @@ class Row(NamedTuple):
     folder: str = ""
     """Path of the run, relative to the grid's folder."""
     absent: str = ""
-    """Reason why the cell was not run."""
+    """Why the cell was not run; empty if it was."""
 
     @property
     def cell(self) -> Cell:
@@ -217,8 +218,8 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """Returns the times of batches, and `fixed_batch`, which is the batch size that the model's file fixes if it
-    differs from the cell's.
+    """Returns the batches' times, and `fixed_batch`: the batch size that the model file fixes, if it differs from the
+    cell's.
     """
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
@@ -242,7 +243,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
 
 
 def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
-    """Returns three (n,) arrays for the batches of `size` samples: duration, time in the framework, end."""
+    """Returns three (n,) arrays for the batches with `size` samples: duration, time in the framework, end."""
     _, first = np.unique(done.columns["batch"], return_index=True)
     first = first[done.columns["batch_size"][first] == size]
     at = {name: done.columns[f"{name}_ns"][first] for name in ("taken", "gathered", "inferred")}
@@ -251,13 +252,13 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 
 
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
-    """Returns uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
+    """Returns the throughput's uncertainty and jitter, as shares; None for fewer than two batches.
 
-    took_ns: (n,) durations of batches in order of time. Uncertainty is the standard error of the mean over blocks of
-    neighbouring batches, and includes stalls. Jitter is 1.4826 times the median absolute deviation of single batches,
-    divided by their median.
+    took_ns: (n,) durations of the batches, in order of time. Uncertainty is the standard error of the mean over blocks
+    of neighbouring batches, and includes stalls. Jitter is 1.4826 times the median absolute deviation of single
+    batches, divided by their median.
 
-    Source: the columns of the same names in tf_cnn_benchmarks, where both are computed from single steps.
+    Source: the columns with the same names in tf_cnn_benchmarks, which computes both from single steps.
     """
     if len(took_ns) < 2:
         return None, None
@@ -283,7 +284,7 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Returns energy, memory and CPU time. The energy comes from the same source as in runs.sqlite."""
+    """Returns the cell's energy, memory and CPU time. The energy comes from the same source as in runs.sqlite."""
     energy = energy_of(files.result.get("power") or {})
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}

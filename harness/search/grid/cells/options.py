@@ -1,4 +1,6 @@
-"""Declares the options of `sweep` over a grid, and parses the lists of values that it accepts for options of a run."""
+"""Declares the options that `sweep` adds for a grid, and parses the lists of values that it accepts for a run's
+options.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4..64' to (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size is twice the previous one."""
+    """Parses '1,2,4..64' to (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size is twice the previous size."""
     sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
@@ -109,7 +111,7 @@ class GridOptions:
 
 
 class Axes(NamedTuple):
-    """The values that a grid combines into cells."""
+    """Values that a grid combines into cells."""
 
     model: tuple[str, ...]
     backend: tuple[str, ...]
@@ -117,7 +119,7 @@ class Axes(NamedTuple):
     batch: tuple[int, ...]
     threads: tuple[int, ...]
     shape: tuple[tuple[str, ...], ...]
-    """Each entry holds the --input-shape values of one cell."""
+    """Each entry contains one cell's --input-shape values."""
 
     data: tuple[str, ...]
 
@@ -137,7 +139,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Joins the measured and the requested values."""
+        """Returns the union of the measured and the requested values."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -151,7 +153,7 @@ class Grid(NamedTuple):
 
 
 def names_grid(texts: Mapping[str, Any]) -> bool:
-    """Returns whether the command line describes a grid instead of rates. texts: texts by the keys of their options."""
+    """Returns whether the command line describes a grid instead of rates. texts: texts by option key."""
     if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
     lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))
@@ -159,7 +161,9 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Removes the lists from `texts`. Keeps the first value of a list that the common configuration needs."""
+    """Removes the lists from `texts`. If the common configuration needs one value from a list, keeps the list's first
+    value.
+    """
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():

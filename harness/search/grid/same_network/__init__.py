@@ -1,1 +1,1 @@
-"""Checks whether the variants of a grid contain the same network."""
+"""Checks whether a grid's variants contain the same network."""

@@ -9,21 +9,23 @@ from harness.types import Array
 
 
 class Divergence(NamedTuple):
-    """Distance between two sets of outputs for the same samples."""
+    """The distance between two sets of outputs for the same samples."""
 
     samples: int
     relative_l2: float
-    """Euclidean distance of all outputs, divided by the length of the first set of outputs."""
+    """Euclidean distance between all outputs, divided by the Euclidean length of the first set."""
     largest: float
-    """Largest absolute difference of a single value."""
+    """Largest absolute difference between single values."""
     js_bits: float | None
-    """Mean Jensen-Shannon divergence of the rows' softmax, in [0, 1]; None if the rows are not scores."""
+    """Mean Jensen-Shannon divergence between the rows' softmax, in [0, 1]; None if the rows are not scores."""
     top1: float | None
     """Share of rows whose largest value is at the same position; None if the rows are not scores."""
 
 
 def divergence(ours: Array, theirs: Array) -> Divergence | None:
-    """Returns None if the outputs cannot be compared. ours, theirs: (n, ...) raw outputs for the same samples."""
+    """Returns the distance, or None if the outputs cannot be compared. ours, theirs: (n, ...) raw outputs for the same
+    samples.
+    """
     if ours.shape != theirs.shape or not ours.size:
         return None
     a, b = (rows.astype(np.float64).reshape(len(rows), -1) for rows in (ours, theirs))
@@ -49,7 +51,7 @@ def _js_bits(a: Array, b: Array) -> float:
 
 
 def _softmax(rows: Array) -> Array:
-    """Returns the softmax of each row. Leaves rows unchanged if they already are probabilities."""
+    """Returns the softmax of each row. Leaves the rows unchanged if they are already probabilities."""
     if (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=1e-3):
         return rows
     grown: Array = np.exp(rows - rows.max(axis=1, keepdims=True))

@@ -1,7 +1,7 @@
-"""Probes a model in one framework and precision. A probe stores its outputs and the network in its file.
+"""Probes a model in one framework and precision. The probe stores the model's outputs and the network in its file.
 
-A probe runs without timing in a child process (harness/core/child.py). It stores the raw outputs, so that any two ways
-to run a model can later be compared from files alone.
+It runs in a child process (harness/core/child.py), and is not timed. Because it stores the raw outputs, any two ways to
+run a model can later be compared from files alone.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ from harness.models.opened.loading import open_model
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
-"""Maximum number of samples, spread evenly over the dataset."""
+"""At most this many samples, spread evenly over the dataset, are probed."""
 
 _BATCH = 8
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Probes a model. request: `config` of a run, and `out`, the .npz file for the outputs.
+    """Probes a model. request: a run's `config`, and `out`, the .npz file for the outputs.
 
     Returns four values: the `structure` of the model's file or the reason why it is `unknown`, the number of
     `samples`, and the backend's description of itself (`backend`).
@@ -74,7 +74,7 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
 
 
 def _rows(outputs: Outputs, name: str | None) -> list[Array]:
-    """Returns the output `name` of each sample, or the first output without a name."""
+    """Returns each sample's output `name`, or, without a name, its first output."""
     if isinstance(outputs, Mapping):
         outputs = outputs.get(name or "", next(iter(outputs.values())))
     return [np.asarray(row) for row in outputs]
@@ -83,7 +83,7 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
 def _structure(
     path: Path | None, model: Model, backend: object, batch: Batch
 ) -> tuple[Structure | None, str]:
-    """Returns the network, or None and the reason. batch: the smallest batch size that the file accepts."""
+    """Returns the network, or None and why it is unknown. batch: smallest batch size that the model file accepts."""
     if path is None:
         return None, "it has no file"
     try:

@@ -1,4 +1,4 @@
-"""Writes grid.html: the heat maps, lines, fronts and tables of a grid."""
+"""Writes grid.html with a grid's heat maps, lines, fronts and tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -56,7 +56,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
     for content, words in zip(maps, _told_apart(view, maps), strict=True):
         of_number = values[content["number"]]
         if len(set(of_number)) < 2:
-            continue  # one colour shows nothing more than the table
+            continue  # because a single colour shows nothing more than the table
         in_ms = content["number"].endswith(", ms")
         name = content["number"].removesuffix(", ms")
         title = f"{name[:1].upper()}{name[1:]}"
@@ -134,7 +134,9 @@ def _lines(view: View) -> Iterator[Figure]:
 
 
 def _labels(view: View) -> list[str]:
-    """Returns a label per ranked row, with the axes that have several values. The batch is not part of it."""
+    """Returns a label for each ranked row, which names the axes with several values. The label leaves out the batch
+    size.
+    """
     words = [
         (
             view.labels[r.model],

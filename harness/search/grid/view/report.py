@@ -1,4 +1,4 @@
-"""Prints the tables of a grid. Their numbers are also in grid.csv and heatmaps.json."""
+"""Prints a grid's tables. Their numbers are also written to grid.csv and heatmaps.json."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ _WORST_WALL = 1.2
 
 
 _NAMED = 2
-"""The headline names at most this many cells beside the fastest one."""
+"""Besides the fastest cell, the headline names at most this many cells."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
@@ -46,9 +46,9 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 
 
 def headline(view: View) -> str:
-    """Names the cell with the highest rate, and the cells whose rate is within two standard errors of it.
+    """Names the cell with the highest rate, and cells whose rate is within two standard errors of it.
 
-    Returns '' without a ranked cell, or for several models, because their rates cannot be compared.
+    Returns '' without a ranked cell, or for several models, because different models' rates cannot be compared.
     """
     rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
     if not rated or len({row.model for _, row in rated}) > 1:
@@ -68,12 +68,12 @@ def headline(view: View) -> str:
 
 
 def _where(view: View, axes: Sequence[str], row: Row) -> str:
-    """Returns the cell's place on the axes: `int8 batch 16`."""
+    """Returns where the cell lies on the axes: `int8 batch 16`."""
     return " ".join(_word(view, axis, getattr(row, axis)) for axis in axes)
 
 
 def tables_of(view: View) -> Iterator[Table]:
-    """Yields the table of all cells, then the comparisons between cells that have rows."""
+    """Yields the table of all cells, then each comparison between cells that is not empty."""
     yield _cells(view)
     others = [
         *(_ratios(view, *gain) for gain in enumerate(tables.gains(view.ranked), 1)),
@@ -83,7 +83,7 @@ def tables_of(view: View) -> Iterator[Table]:
 
 
 def made(view: View) -> Iterator[str]:
-    """Yields how each file of another precision and each operator was made."""
+    """Yields how each operator and each file in another precision was made."""
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"{precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
@@ -107,7 +107,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """Formats a value outside of a column. Adds the name of its axis if the number alone would be unclear."""
+    """Formats a value that is not in a column. Adds the name of its axis if the number alone would be unclear."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
@@ -173,7 +173,7 @@ def _notes(view: View) -> Iterator[str]:
 
 
 def _networks(view: View) -> Iterator[str]:
-    """Yields the network of every ranked file, once per input size."""
+    """Yields the network in every ranked file, once per input size."""
     for variant, network in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
         if is_first and isinstance(network, Structure):
@@ -182,7 +182,7 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Yields each reason for leaving out cells, with the cells or the ways to run the model that it applies to."""
+    """Yields each reason for leaving out cells, with the cells or ways to run the model that it affects."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
@@ -200,7 +200,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(view: View, context: Context) -> list[str]:
-    """Returns the parts of a context that are not the same for all cells."""
+    """Returns the parts of a context that differ between cells."""
     varying = _varying(view.rows)
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 

@@ -151,8 +151,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """Yields (variant, reason) for each variant whose network differs from the first variant's network or cannot be
-    identified.
+    """Yields (variant, reason) for each variant whose network differs from the first variant's or cannot be identified.
     """
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
@@ -171,7 +170,7 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
 def _namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yields a line for each pair of different networks with the same name.
+    """Yields a line for each pair of different networks that share a name.
 
     The first variant with a known network represents its model.
     """
@@ -188,7 +187,9 @@ def _namesakes(
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
-    """Returns the multiplications of the first variant with the same input, because they depend on the input's size."""
+    """Returns the multiplications in the first variant with the same input, because their number depends on the input
+    size.
+    """
     alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
@@ -227,7 +228,9 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
-    """Yields the distance of raw outputs from fp32 in the same framework. fp32 is compared with the first framework."""
+    """Yields the distance between raw outputs and the fp32 outputs in the same framework. fp32 itself is compared with
+    the first framework.
+    """
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:
         base = variant._replace(precision=BASELINE)
