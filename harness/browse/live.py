@@ -66,7 +66,7 @@ class Totals(NamedTuple):
     """Number of waiting samples."""
     watts: Mapping[str, float]
     bounds_s: Sequence[tuple[str, float]]
-    """The SLO's bounds by percentile, such as ('p99', 0.05). ('p99', 0.05)."""
+    """The SLO's bounds by percentile, such as ('p99', 0.05)."""
     token_bounds_s: Sequence[tuple[str, float]]
     cores: int | None = None
     """Number of cores on this machine."""

@@ -1,8 +1,8 @@
 """Repeats a run (--repeats), each time in a fresh process, and reports how much the numbers vary.
 
-Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the system. Everything
-else stays the same, including the order of samples. Each run has a separate result folder. `compare` accepts all of
-them as one side. repeats.json and the table summarise them.
+Run i uses the schedule seed s + i, because the effect of one seed's arrivals is not a property of the system.
+Everything else stays the same, including the order of samples. Each run gets a separate result folder. `compare`
+accepts all these folders as one side, and repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Repeats(Study[int]):
         self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
-        """Makes the runs. Returns 0 if every run was VALID, else the largest exit status of a run."""
+        """Makes the runs. Returns 0 if every run was VALID, and otherwise the largest exit status of a run."""
         config = self._config
         for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
@@ -62,7 +62,7 @@ class Repeats(Study[int]):
             shown = dict.fromkeys((_deciding(run.result), "throughput"))
             self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
-                break  # stopped, died or hung: further runs would do the same
+                break  # if one run was stopped, died or hung, further runs would do the same
             config = _like_first(config, self._runs[0])
         else:
             self.folder = self._results.finish(newest=False)
@@ -100,8 +100,8 @@ repeat = Repeats.execute
 
 
 def _like_first(config: RunConfig, first: Finished) -> RunConfig:
-    """Returns the configuration with everything that the warm-up of the first run chose: rate, queries, threads and
-    batch. Runs with different choices would not be comparable.
+    """Returns the configuration with everything that the first run's warm-up chose: rate, queries, threads and batch
+    size. Runs with different choices would not be comparable.
     """
     result = first.result
     stored = read_config(first.folder) if (first.folder / run_folder.CONFIG).is_file() else {}
@@ -116,23 +116,23 @@ def _like_first(config: RunConfig, first: Finished) -> RunConfig:
 def _failure(result: Mapping[str, Any]) -> str | None:
     """Returns why a run is excluded from the numbers; None if it is VALID or only missed its SLO.
 
-    A stopped run measured only its beginning. A run with failed samples counts their immediate answers.
+    A stopped run measured only its beginning. A run with failed samples counts failures, which return at once, as
+    answers.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
 def _deciding(result: Mapping[str, Any]) -> str:
-    """Returns the name of the deciding number, even for a run that ended before it was measured."""
+    """Returns the name of the number that decides, even if a run ended before measuring it."""
     return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the name of each number with its unit, values by run (None for an excluded run), geometric mean and
-    interval.
+    """Yields each number's name with its unit, values by run (None for an excluded run), geometric mean and interval.
 
-    Lists the rate and the latencies even if every run is excluded. Offline has only the rate. Omits the score, because
-    the arrivals do not affect it.
+    Lists the rate and the latencies even if every run is excluded. Offline yields only the rate. Omits the score,
+    because the arrivals do not affect it.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
     runs = [numbers(result) if _failure(result) is None else {} for result in results]
@@ -153,7 +153,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """Returns the deciding number over all runs, with its interval. content: as in repeats.json."""
+    """Returns the number that decides, over all runs, with its interval. content: as in repeats.json."""
     verdicts = content["verdicts"]
     runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
     for name, mean, interval, *_ in _rows(content):
@@ -163,7 +163,9 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
-    """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if all runs were made."""
+    """Yields the summary as lines. stopped: for example `2 of 5 runs`; "" if all runs were made. `2 of 5 runs`; "" if
+    all runs were made.
+    """
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     yield f"{valid} of {len(verdicts)} VALID  {'  '.join(words(content))}"
@@ -184,7 +186,7 @@ def words(content: Mapping[str, Any]) -> list[str]:
 
 
 def facts(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields labelled lines about the doubts of the runs, and the runs that were left out."""
+    """Yields labelled lines about the runs' doubts and the excluded runs."""
     yield from code_lines(content["doubts"], "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
         kept, runs = content["left_out"].count(None), len(content["verdicts"])
@@ -192,7 +194,8 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the table of the numbers over all runs. Yields nothing with fewer than two usable runs."""
+    """Yields the table with the numbers over all runs; nothing with fewer than two usable runs.
+    """
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
         heads = columns(f"number | mean of the runs [ns] | {level} [ns] | least [ns] | most [ns]")
@@ -200,7 +203,7 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
-    first = content.get("deciding")  # earlier versions did not store it
+    first = content.get("deciding")  # earlier versions did not store this name
     for name, number in sorted(content["numbers"].items(), key=lambda one: one[0] != first):
         if number["mean"] is None:
             continue
@@ -220,7 +223,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
 def _shown(value: float, number: Mapping[str, Any]) -> str:
     """Formats a value.
 
-    number: has the `unit`. A rate gets the suffix `/s`, because the columns hold numbers with several units.
+    number: contains the `unit`. A rate is followed by `/s`, because the columns contain numbers with several units.
     """
     if number["unit"].endswith("/s"):
         return f"{show_rate(value)}/s"

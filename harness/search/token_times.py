@@ -1,4 +1,4 @@
-"""Adds columns with token times to the table of a search."""
+"""Adds columns with token times to a search's table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _PERCENTILES)
-"""The keys of `token_times` in peak.json and sweep.json."""
+"""Keys of `token_times` in peak.json and sweep.json."""
 
 
 def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
-    """Returns the known token times of a run by FIELDS; None without streams. result: the content of result.json."""
+    """Returns a run's known token times by field; None without streams. result: the content of result.json."""
     tokens = result.get("tokens") or {}
     found = {
         f"{time}_{percentile}_ns": value_ns
@@ -28,17 +28,17 @@ def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def time_ns(point: Mapping[str, Any], field: str) -> int | None:
-    """Returns a time of a point in peak.json or sweep.json; None if unknown."""
+    """Returns one time from a point in peak.json or sweep.json; None if unknown."""
     return (point.get("token_times") or {}).get(field)
 
 
 def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a point has token times. points: as in peak.json or sweep.json."""
+    """Returns whether any point contains token times. points: as in peak.json or sweep.json."""
     return any(point.get("token_times") for point in points)
 
 
 def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields the displayed name and the field of each time: p50, and the percentile that the SLO judges, or else p99.
+    """Yields each time's displayed name and field: p50, and the percentile that the SLO judges or, without one, p99.
 
     slo: as in peak.json or sweep.json.
     """
@@ -54,9 +54,10 @@ def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
 def columns_of(
     points: Sequence[Mapping[str, Any]], slo: str | None
 ) -> tuple[list[Column], Callable[[Mapping[str, Any]], list[Cell]]]:
-    """Returns the columns of the times, and a function that returns the cells of a point.
+    """Returns the columns for the times, and a function that returns a point's cells.
 
-    Without token times, the only column is the batch size. A server of tokens forms batches itself.
+    Without token times, the only column is the batch size. With token times, this column is left out, because a token
+    server forms batches itself.
     """
     if has_times(points):
         heads = [Column(name, "ns") for name, _ in fields(slo)]

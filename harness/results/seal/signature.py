@@ -38,7 +38,7 @@ class Signed(NamedTuple):
     by: str
     """Principal from the allowed-signers file; empty without this file."""
     key: str
-    """Type and fingerprint of the key, such as ED25519 SHA256:... ED25519 SHA256:..."""
+    """Type and fingerprint of the key, such as ED25519 SHA256:..."""
 
     def __str__(self) -> str:
         return f"signed by {self.by} ({self.key})" if self.by else f"signed with the key {self.key}"

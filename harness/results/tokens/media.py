@@ -1,5 +1,6 @@
-"""Summarises a run's sound, and compares the sound's duration with the time that the server needed. Compares its
-duration with the time that the server needed. Pure.
+"""Summarises a run's sound, and compares the sound's duration with the time that the server needed.
+
+Pure.
 """
 
 from collections.abc import Mapping

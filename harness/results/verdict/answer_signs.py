@@ -55,9 +55,7 @@ such tokens.
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Cached prompt tokens are doubted only above this share, and only with at least the given number of readings of the
-metrics page.
-"""
+"""Cached prompt tokens are doubted above HIT_SHARE, but only with at least FEWEST_ROWS readings of the metrics page."""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:

@@ -168,8 +168,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """Returns the longest time for which a client with a schedule issued nothing although a query was due; 0 without a server or a
-    schedule.
+    """Returns the longest time for which a client with a schedule issued nothing although a query was due; 0 without a
+    server or a schedule.
     """
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:

@@ -38,7 +38,8 @@ whichever is larger.
 """
 
 NEWS_NS = NS_PER_S
-"""Extra tolerance if load hosts on other machines report answers, because the hosts report in turn, four times per second.
+"""Extra tolerance if load hosts on other machines report answers, because the hosts report in turn, four times per
+second.
 """
 
 FEWEST_LOOKS = 3

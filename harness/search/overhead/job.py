@@ -153,7 +153,7 @@ class _OverheadJob(Study[OverheadOptions]):
     def _hopeless(self) -> str | None:
         """Returns why further runs cannot yield an overhead; None if they may.
 
-        A pair in which the client limited only one run may still be repaired by further runs.
+        A client-bound run does not end the study, because the client may limit only one run of a pair.
         """
         for name in self._runs:
             for reason in self._reasons(name):

@@ -46,8 +46,6 @@ def tells(served: Mapping[str, Any]) -> bool:
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
     """Compares two single-stream runs. in_process, served: contents of the runs' result.json. told: whether to use the
     times that the server reported.
-
-    The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]

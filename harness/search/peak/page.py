@@ -19,7 +19,7 @@ from harness.search.peak import table
 PAGE = "peak.html"
 
 _FAR = 4
-"""The axis is logarithmic if the largest load is at least this multiple of the smallest."""
+"""The axis is logarithmic if the largest load exceeds this multiple of the smallest."""
 
 _GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
@@ -73,7 +73,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
-        at = log10(peak) if axis.get("type") == "log" else peak  # plotly expects the logarithm
+        at = log10(peak) if axis.get("type") == "log" else peak  # because plotly expects the logarithm
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",
@@ -90,7 +90,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _loads_axis(unit: str, loads: Sequence[float]) -> Mapping[str, Any]:
-    """Returns an axis for the loads. It is logarithmic if the loads near the peak would otherwise overlap."""
+    """Returns the axis for the loads. The axis is logarithmic if the loads near the peak would otherwise overlap."""
     if max(loads) > _FAR * min(loads):
         return {"title": unit, "type": "log", "tickformat": ","}
     return {"title": unit, "rangemode": "tozero", "tickformat": ","}
@@ -121,8 +121,8 @@ def _kind(probe: Mapping[str, Any]) -> str:
 
 
 def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
-    """Returns the latency in ms at the SLO's percentile.
-    For an SLO on tokens, returns the share of late queries in %.
+    """Returns the latency in ms at the SLO's percentile. For an SLO on token times, returns the share of late queries
+    in %.
     """
     if slo.of:
         late, queries = probe["late"], probe["queries"]

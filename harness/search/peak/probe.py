@@ -20,8 +20,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""A probe is so long that it passes with this many late queries. A shorter probe at a low rate would not experience a
-burst.
+"""A probe is long enough to pass with this many late queries. A shorter probe at a low rate might not meet a burst.
 """
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
@@ -39,31 +38,31 @@ def axis_of(config: RunConfig) -> Axis | None:
 
 
 class Probe(NamedTuple):
-    """One run of a search, with the keys of peak.json."""
+    """One run in a search, with the keys used in peak.json."""
 
     kind: str
     """calibration, probe or full."""
     load: float | None
-    """Load of the run; None for a calibration that ended before it found a rate."""
+    """The run's load; None for a calibration that ended before it found a rate."""
     passed: bool | None
     """Whether the run passed; None for a calibration, and for a run that ended the search."""
     ended: str | None
-    """Code of the reason for which the run ended the search."""
+    """Code of the reason why the run ended the search; None if it did not."""
     queries: int
     """Number of planned queries, or of answered queries if the run ended the search."""
     late: int | None
     """Number of queries that exceeded the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
-    """Rate in queries/s of the schedule that the seed produced; None if the load is not a rate."""
+    """Rate in queries/s of the schedule drawn from the seed; None if the load is not a rate."""
     completed_per_s: float | None
     """Completed queries/s."""
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of time in which an instance computed, derived from the median stage times of a batch."""
+    """Share of the time for which an instance computed, derived from a batch's median stage times."""
     model_per_s: float | None
-    """Rate in samples/s of the model alone, from the bare loops before and after the run."""
+    """The model's rate in samples/s without a dispatcher, from the bare loops before and after the run."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
@@ -72,7 +71,7 @@ class Probe(NamedTuple):
     folder: str
     """Path relative to the search's folder."""
     goodput_per_s: float | None = None
-    """Rate in queries/s of the queries that met every SLO."""
+    """Rate of queries that met every SLO, in queries/s."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
     met_share: float | None = None
@@ -81,8 +80,7 @@ class Probe(NamedTuple):
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Token times of a language model.
-    The keys are the fields of harness/search/token_times.py. None without streams.
+    """A language model's token times. The keys are the fields of harness/search/token_times.py. None without streams.
     """
 
 
@@ -90,16 +88,16 @@ class Judge:
     """Computes how many queries a load needs, and judges whether a finished run passed."""
 
     def __init__(self, scenario: Scenario, slo: Slo, frame_period_ns: int | None = None) -> None:
-        """Prepares the judgement. frame_period_ns: time between frames of the streams of --streams."""
+        """Prepares the judge. frame_period_ns: time between frames in the streams of --streams."""
         self._scenario = scenario
         self._slo = slo
         self._period_ns = frame_period_ns
 
     def full_queries(self, config: RunConfig) -> int:
-        """Returns the number of queries of a full-length run.
+        """Returns the number of queries in a full-length run.
 
         For streams and a fixed concurrency, assumes that every query takes the whole bound. With N queries in flight,
-        this gives the lowest rate that passes (Little's law).
+        this assumption gives the lowest rate that passes (Little's law).
         """
         if config.streams is not None and self._period_ns is not None:
             shape = config.streams, self._period_ns
@@ -112,12 +110,11 @@ class Judge:
         return self._scenario.load(config, self._slo, slowest).query_count
 
     def _least_rate(self, config: RunConfig) -> float:
-        """Returns the rate in queries/s that results if every query in flight takes the whole bound."""
+        """Returns the rate in queries/s that results if every query in flight takes as long as the bound."""
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Returns the number of queries in a probe.
-        It is enough to pass early stopping with PROBE_LATE late queries.
+        """Returns the number of queries in a probe, which suffices to pass early stopping with PROBE_LATE late queries.
         """
         per_s = config.target_qps or self._least_rate(config)
         if config.streams is not None and self._period_ns is not None:
@@ -126,9 +123,9 @@ class Judge:
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Returns how many of `queries` may be late for a run to pass, in proportion to a full-length run.
+        """Returns how many of `queries` may be late in a run that passes, in proportion to a full-length run.
 
-        For streams, LoadGen's estimate discards one query fewer than its early stopping for Server.
+        For streams, LoadGen's estimate discards one query fewer than LoadGen's early stopping does for Server.
         """
         full = self.full_queries(config)
         late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
@@ -137,17 +134,18 @@ class Judge:
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
         """Returns whether the run passed.
 
-        A full-length run passes if it is VALID. A shorter probe passes if few enough queries are late.
+        A full-length run passes if it is VALID. A shorter probe passes if at most `allowed` queries are late.
         """
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
         return not failed or (few and HOPELESS not in failed)
 
     def late(self, finished: Finished, allowed: int | None) -> int | None:
-        """Returns the number of queries above the bound, from LoadGen or else from the journal.
+        """Returns the number of queries above the bound, from LoadGen or, if LoadGen does not report it, from the
+        journal.
 
-        The number exceeds `allowed` if the run missed another SLO. It also does if the run was ended early, because
-        unanswered queries have no row.
+        The number exceeds `allowed` if the run missed another SLO or was ended early, because unanswered queries have
+        no row.
         """
         late = self._counted(finished)
         others = (finished.result.get("goodput") or {}).get("slos", ())
@@ -171,11 +169,11 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """Returns the shortest latency, from LoadGen or else from the journal;
-        None without latencies, or for an SLO on token times.
+        """Returns the shortest latency, from LoadGen or, if LoadGen does not report it, from the journal; None without
+        latencies, or for an SLO on token times.
         """
         if self._slo.of:
-            return None  # SLOs on token times: the fastest answer says nothing about them
+            return None  # because the fastest answer says nothing about token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)
@@ -184,7 +182,7 @@ class Judge:
 
 
 def _journal_latency_ns(finished: Finished) -> Array | None:
-    """Returns the latencies of the performance run, with shape (queries,); None if the run left no rows."""
+    """Returns the (queries,) latencies of the performance run; None if the run left no rows."""
     run = records.read(finished.folder / PERFORMANCE, "")
     if run is None or run.done is None:
         return None
@@ -192,10 +190,10 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Returns the share of time in which an instance computed; None for a server or without a model.
+    """Returns the share of the time for which an instance computed; None for a server or without a model.
 
-    The share is the number of batches per second and instance, multiplied by the median time that a batch occupies an
-    instance. A batch on the wide instance occupies all instances. result: the content of result.json.
+    The share is the number of batches per second and instance, multiplied by the median time for which a batch occupies
+    an instance. A batch on the wide instance occupies all instances. result: the content of result.json.
     """
     if result["backend"] == "null":
         return None
@@ -211,8 +209,8 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def model_per_s(result: Mapping[str, Any]) -> float | None:
-    """Returns the rate in samples/s of the model alone with every instance busy. It comes from the median times of the
-    bare loops at their best batch size. None if result.json does not contain any.
+    """Returns the rate in samples/s that the model alone would reach with every instance busy. It comes from the median
+    times of the bare loops at their best batch size. Returns None if result.json contains no bare loops.
     """
     times = (result.get("reference") or {}).get("service_ns")
     instances = (result.get("plan") or {}).get("instances")
@@ -229,8 +227,7 @@ def model_ns(result: Mapping[str, Any]) -> float | None:
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of the two medians for a batch size,
-    so that a slowdown before or after the run does not count.
+    """Returns the smaller of a batch size's two medians, so that a slowdown before or after the run has no effect.
     """
     return float(min(one["before"], one["after"]))
 

@@ -1,11 +1,11 @@
-"""Finds the highest load that passes. Doubles the load until one fails, bisects the bracket with probes, and confirms
-the result with full-length runs.
+"""Finds the highest load that passes. Doubles the load until a run fails, narrows the bracket by bisection with probes,
+and confirms the result with full-length runs.
 
-The search is pure and only calls `ask`. A probe can be wrong in both directions, and a higher load can pass although a
-lower one failed. The result is therefore always a full-length run that passed. Full-length runs start at the probes'
-result and go up or down in growing steps of at most a factor of two, because a run at a thousandth of the rate takes a
-thousand times as long. A stall of the machine can make a run fail but never pass, so the failed run that bounds the
-result is repeated once.
+The search is pure except for its calls of `ask`. A probe can be wrong in both directions, and a higher load can pass
+although a lower one failed. The result is therefore always the load of a full-length run that passed. Full-length runs
+start at the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at
+a thousandth of the rate takes a thousand times as long. A stall of the machine can make a run fail but never make it
+pass, so the failed run that bounds the result is repeated once.
 """
 
 from collections.abc import Callable
@@ -17,41 +17,42 @@ Ask = Callable[[float, bool], bool]
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
-"""The search ends when the highest passed and the lowest failed load differ by at most this share."""
+"""The search ends when the highest load that passed and the lowest load that failed differ by at most this share."""
 
 PROBE_TOLERANCE = 0.10
-"""Probes end at this distance, because they cannot resolve a smaller one. In simulated queues
+"""Probes end at this difference, because they cannot resolve a smaller one. In simulated queues
 (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If probes continued to 5
-%, fewer full-length runs were left, and only 35 searches did.
+%, fewer full-length runs remained, and only 35 searches came as close.
 """
 
 KEPT_FOR_FULL = 4
-"""Number of runs that probes must leave for full-length runs."""
+"""Number of runs that the probes must leave for full-length runs."""
 
 MOST_FAILURES = 8
-"""Maximum number of extra full-length runs beyond `Limits.runs` until one passes."""
+"""At most this many full-length runs beyond `Limits.runs` are made until one passes."""
 
 
 class Limits(NamedTuple):
     least: float
-    """The lowest load to try."""
+    """Lowest load to try."""
     most: float
-    """The highest load to try."""
+    """Highest load to try."""
     runs: int
-    """Maximum number of probes and full-length runs together."""
+    """Largest number of probes and full-length runs together."""
     whole: bool = False
-    """Whether the load is a whole number."""
+    """Whether the load must be a whole number."""
 
 
 class Found(NamedTuple):
     load: float | None
     """Highest load at which a full-length run passed."""
     above: float | None
-    """Lowest load above `load` at which a full-length run failed, or else the lowest at which a probe failed."""
+    """Lowest load above `load` at which a full-length run failed or, if none failed, at which a probe failed."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """Searches for the highest load that passes. start: the first load to try. The next loads double or halve it."""
+    """Searches for the highest load that passes. start: the first load to try. The loads after it double or halve it.
+    """
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
@@ -71,8 +72,8 @@ class _Search:
         """Returns the highest load that passed, and the lowest load above it that failed.
 
         In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. With these
-        failures, 3.2 % of the results were wrong by 5 % or more. Without repeating the run that bounds the result, 6.1
-        % were wrong.
+        failures, 3.2 % of the results were wrong by 5 % or more. Without the repetition of the run that bounds the
+        result, 6.1 % were wrong.
         """
         low = high = None
         failed: set[float] = set()
@@ -117,7 +118,7 @@ class _Search:
         return middle if low < middle < high else None
 
     def _rounded(self, load: float) -> float:
-        """Returns the load rounded to four digits or to a whole number, within the limits."""
+        """Returns the load within the limits, rounded to four digits or to a whole number."""
         limits = self._limits
         near = round(load) if limits.whole else float(f"{load:.4g}")
         return min(max(near, limits.least), limits.most)

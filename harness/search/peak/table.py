@@ -1,4 +1,5 @@
-"""Prints a search. Prints a line when each run ends, and a table from peak.json at the end."""
+"""Prints a search: a line when each run ends, and a table from peak.json at the end.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,24 +17,25 @@ from harness.search import token_times
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Instances that are busy for less than this share of the time could answer four times the rate. If the model limits
-the peak, they are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
+"""Instances that are busy for less than this share of the time could handle four times the rate. If the model limits
+the peak, its instances are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
 """
 
 FAR_BELOW = 10
-"""If the bound is more than this many times the median latency, queries hardly wait for each other."""
+"""If the bound is more than this multiple of the median latency, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
-"""A completed rate below the offered rate by at least this share shows a queue at the end. The search does not resolve
-smaller differences.
+"""If the completed rate is at least this share below the offered rate, a queue remained at the end. The search does not
+resolve smaller differences.
 """
 
 OTHER_RATE = 0.01
-"""The offered rate is printed with a peak if it differs from the requested rate by at least this share."""
+"""The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields warnings about the rate. content: the content of peak.json. Yields nothing without a peak."""
+    """Yields warnings about the rate; nothing without a peak. content: the content of peak.json.
+    """
     if content["peak"] is None:
         return
     run = confirming_run(content)
@@ -50,7 +52,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the entry in `probes` for the full-length run that is the peak."""
+    """Returns the entry in `probes` for the full-length run that determines the peak."""
     runs: Iterator[Mapping[str, Any]] = (
         p for p in content["probes"] if p["kind"] == "full" and p["passed"]
     )
@@ -58,17 +60,17 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _searched(slos: str) -> Slo:
-    """Returns the SLO that the search used. slos: as in peak.json, at least one."""
+    """Returns the SLO that the search used. slos: as in peak.json; at least one."""
     slo = searched(parse_slos(slos))
     assert slo is not None
     return slo
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Returns whether runs from this load on miss the SLO because of single delays of the machine, and not of the
-    model.
+    """Returns whether, from this load on, runs miss the SLO because of single delays in the machine and not because of
+    the model.
 
-    The evidence is that the instances had idle time and that queries hardly waited.
+    The evidence is that the instances were partly idle and that queries hardly waited.
     """
     if busy_share is None or p50_ns is None:
         return False
@@ -81,8 +83,8 @@ def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
-    """States why no load meets the SLO, and what to do.
-    fastest_ns: the fastest answer, which is later than the bound.
+    """States why no load meets the SLO, and what the user can do. fastest_ns: the fastest answer, which is later than
+    the bound.
     """
     bound_ns = _searched(slo).bound_ns
     return (
@@ -103,13 +105,15 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
-    """Returns the load that the model alone could answer, from the bare loops or else from the instances' idle time."""
+    """Returns the load that the model alone could handle, from the bare loops or, without them, from the instances'
+    idle time.
+    """
     loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     return float(loops_per_s or content["peak"] / run["busy_share"])
 
 
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if the peak's run, or the run that bounds it, has a doubt about the machine."""
+    """Yields a warning if the run at the peak, or the run that bounds the peak, has a doubt about the machine."""
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
@@ -121,7 +125,7 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the peak as a share of the model's rate, unless this rate is unknown or `_idle_text` reports it."""
+    """Yields the peak as a share of the model's rate, unless the model's rate is unknown or `_idle_text` reports it."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     if model and not _is_idle(run, content):
         yield (
@@ -131,10 +135,10 @@ def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if the peak exceeds the rate that the system can sustain.
+    """Yields a warning if the system cannot sustain the peak.
 
-    A run stays VALID as long as its growing queue stays within the bound. A run of D seconds passes at up to
-    1 + bound / D times the capacity, and completes the backlog after its last arrival.
+    A run stays VALID as long as its growing queue stays within the bound. A run of D seconds can pass at up to 1 +
+    bound / D times the capacity, and completes the backlog after its last arrival.
     """
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
@@ -178,7 +182,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def probes_table(content: Mapping[str, Any]) -> Table:
-    """Returns a table with a row for each run of the search, in order."""
+    """Returns a table with one row per run in the search, in order."""
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
@@ -211,19 +215,19 @@ def probes_table(content: Mapping[str, Any]) -> Table:
 
 
 def _late(probe: Mapping[str, Any]) -> Cell:
-    """Returns the number of late queries. It is a lower bound if they ended the run."""
+    """Returns the number of late queries. If late queries ended the run, the number is a lower bound."""
     late: int | None = probe["late"]
     return f"≥ {late:,}" if late is not None and HOPELESS in probe["reasons"] else late
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the answer, the warnings, and the doubts that all runs share."""
+    """Yields the result, the warnings, and the doubts that all runs share."""
     yield from _summary(content)
     yield from shared_lines(content["probes"])
 
 
 def _doubts_text(probe: Mapping[str, Any], shared: Sequence[str]) -> str:
-    """Formats the doubts of one run. shared: doubts of all runs, which are printed below the table."""
+    """Formats one run's doubts. shared: doubts that all runs share, which are printed below the table."""
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     return f"doubts: {doubts}" if doubts else ""
 
@@ -234,7 +238,9 @@ def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peak_text(content: Mapping[str, Any]) -> str:
-    """Returns the peak with its unit, and what limited it besides the model. content: of a peak.json with a peak."""
+    """Returns the peak with its unit, and what limited it besides the model. content: of a peak.json that contains a
+    peak.
+    """
     peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
     offered = run["scheduled_per_s"]
     if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:

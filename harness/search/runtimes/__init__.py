@@ -1,1 +1,1 @@
-"""Compares backends, precisions and numbers of threads by runs in turns, if their answers are equal."""
+"""Compares backends, precisions and numbers of threads in alternating runs, if their answers are equal."""

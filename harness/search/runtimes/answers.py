@@ -1,4 +1,4 @@
-"""Answers the same samples with each backend in a child process, without timing, and compares the answers."""
+"""Lets each backend answer the same samples in a child process, without timing, and compares the answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,20 +23,20 @@ from harness.run.measured.answerer import Answerer
 from harness.types import Array
 
 SAMPLES = 64
-"""Maximum number of samples, spread over the dataset."""
+"""At most this many samples, spread over the dataset, are answered."""
 
 LEAST_SAMPLES = 8
 MOST_S = 3.0
 MOST_BYTES = 32 << 20
-"""Limits of time and size at which answering ends, if at least LEAST_SAMPLES samples have been answered."""
+"""Limits on time and size at which answering stops, once at least LEAST_SAMPLES samples have been answered."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answers samples. request: `config` of a run, its instance group `spec`, its `dataset`, and `out`, the .npz file
+    """Answers samples. request: a run's `config`, its instance group `spec`, its `dataset`, and `out`, the .npz file
     for the answers.
 
-    Returns the backend's description of itself (`backend`), the number of `samples`, and the median time of a sample
-    without the first batch (`sample_ns`; None with only one batch).
+    Returns the backend's description of itself (`backend`), the number of `samples`, and the median time per sample
+    without the first batch (`sample_ns`; None if there was only one batch).
     """
     config = from_plain(request["config"])
     spec = InstanceGroup.from_json(request["spec"])._replace(instances=1, pinned=(), wide=())
@@ -58,9 +58,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(total: int) -> list[int]:
-    """Returns indices that are spread over the dataset.
+    """Returns sample indices that are spread over the dataset.
 
-    Any number of first indices in the list are spread, too.
+    The first n indices in the list, for any n, are spread over the dataset, too.
     """
     spread = sorted({i * total // SAMPLES for i in range(SAMPLES)})
     order = np.random.default_rng(0).permutation(len(spread))
@@ -70,7 +70,7 @@ def _chosen(total: int) -> list[int]:
 def _answers(
     answerer: Answerer, chosen: Sequence[int], size: int
 ) -> tuple[dict[int, Array], list[int]]:
-    """Returns the answer per sample, and the time of each batch. size: number of samples in a batch."""
+    """Returns the answer to each sample, and the time of each batch. size: number of samples per batch."""
     found: dict[int, Array] = {}
     took_ns: list[int] = []
     begun_s, written = time.monotonic(), 0
@@ -92,14 +92,14 @@ def _answers(
 
 
 class Compared(NamedTuple):
-    """The answers of a cell in comparison with the first cell's answers."""
+    """A cell's answers compared with the first cell's answers."""
 
     agreement: Agreement
     limits: Limits
 
     @property
     def differs(self) -> str:
-        """Reason why the answers do not count as equal; '' if they do."""
+        """Why the answers do not count as equal; '' if they do."""
         same, least = self.agreement, self.limits
         if same.alike >= least.share:
             return ""
@@ -110,9 +110,9 @@ class Compared(NamedTuple):
 
 
 def compared(first: Path, other: Path, precisions: Sequence[object]) -> Compared | None:
-    """Compares the answers to the samples that both files contain. Returns None without common samples.
+    """Compares the answers to the samples that both files contain. Returns None if they have no samples in common.
 
-    precisions: number types that the two backends report. The narrowest one determines the limits.
+    precisions: number types that the two backends report. The narrowest type determines the limits.
     """
     chosen = min(map(_limits, precisions), key=lambda one: one.share)
     ours, theirs = _read(first), _read(other)

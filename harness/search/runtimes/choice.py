@@ -1,4 +1,4 @@
-"""Chooses the backends, precisions and numbers of threads that `sweep` compares by runs in turns."""
+"""Chooses the backends, precisions and numbers of threads that `sweep` compares in alternating runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ from harness.search.options import RuntimesOptions
 
 CELL_S = 10.0
 CONTEST_S = 60.0
-"""Default time limit: so much for each cell, which makes two runs, and so much for the rounds of the cells that may
+"""Default time limit: one part for each cell, which makes two runs, and one part for the rounds among cells that may
 still be the fastest.
 """
 
@@ -38,14 +38,14 @@ _ANSWER_NOTHING = ("null",)
 
 
 class Contest(NamedTuple):
-    """The cells of one model."""
+    """One model's cells."""
 
     model: str
     cells: tuple[Cell, ...]
     left_out: Mapping[str, str]
     """Maps each backend that is not installed to instructions for installing it."""
     unread: Mapping[str, tuple[str, ...]]
-    """Maps each backend that cannot read any file of the model to the formats that the backend reads."""
+    """Maps each backend that cannot read any of the model's files to the formats that the backend reads."""
 
 
 class Plan(NamedTuple):
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
     @property
     def backends(self) -> list[str]:
-        """The measured backends."""
+        """Backends that are measured."""
         return list(dict.fromkeys(cell.backend for one in self.contests for cell in one.cells))
 
     @property
@@ -73,9 +73,9 @@ def every_runtime() -> tuple[str, ...]:
 
 
 def readable(models: str) -> tuple[str, ...]:
-    """Returns the installed backends that can read a file of each of these models; all backends if none can.
+    """Returns the installed backends that can read a file for each of these models; all backends if none can.
 
-    models: value of --model, which is a list; '' for the default.
+    models: value of --model, which may be a list; '' for the default.
     """
     names = models.split(",") if models.strip() else [RunConfig(scenario="offline").model]
     loaded = [load_model(name.strip()) for name in names]
@@ -84,15 +84,17 @@ def readable(models: str) -> tuple[str, ...]:
 
 
 def why_not(backend: str, model: Model) -> str:
-    """Returns why the backend cannot run the model, as far as this is known without an import; '' if it may run it."""
+    """Returns why the backend cannot run the model, as far as this is known without importing the backend; '' if it may
+    run it.
+    """
     if formats := unread(backend, model):
         return f"{model.name} has no file that this backend reads ({', '.join(formats)})"
     return missing(backend)
 
 
 def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...]:
-    """Returns the formats that a backend reads if it cannot read any file of the model; () if it can or if this is
-    unknown.
+    """Returns the formats that a backend reads if it cannot read any of the model's files; () if it can read one or if
+    this is unknown.
 
     makes: whether a file in a narrower precision may be made from a different format.
     """
@@ -141,9 +143,9 @@ def plan_of(
 def _contest(
     name: str, backends: Sequence[str], axes: Sequence[tuple[int | None, str]], config: RunConfig
 ) -> Contest:
-    """Returns the cells of one model.
+    """Returns one model's cells.
 
-    axes: pairs of --threads and precision. None uses all cores, as far as the backend can.
+    axes: pairs of --threads and precision. If --threads is None, the cell uses all cores, if the backend can.
     """
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)

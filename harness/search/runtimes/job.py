@@ -1,6 +1,7 @@
-"""Finds the fastest backend for a model (`sweep --backend all`). Compares answers first, and then makes runs in turns.
+"""Finds the fastest backend for a model (`sweep --backend all`). First compares the answers, and then makes alternating
+runs.
 
-The folder holds the runs in `runs/`, the compared answers in `answers/`, and the summary in runtimes.json,
+The folder contains the runs in `runs/`, the compared answers in `answers/`, and a summary in runtimes.json,
 runtimes.csv and runtimes.html.
 """
 
@@ -37,17 +38,17 @@ ANSWERS = "answers"
 RUNS = "runs"
 CSV = "runtimes.csv"
 LOG = "answers.log"
-"""File with the output of the child processes that answer."""
+"""File with the output of the child processes that answer samples."""
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run. A single run of the harness probes for one second."""
+"""Length of the noise probe before each run. Before a single run, the harness probes for one second."""
 
 SURE_ROUNDS = 2
-"""Number of rounds that are always made, because one run of each cell does not show noise."""
+"""This many rounds are always made, because one run per cell does not show noise."""
 
 HOPELESS = 4.0
-"""Factor for giving up on a cell. A cell makes no run if two conditions hold. Its samples took more than this factor
-longer than the fastest cell's samples while answers were compared, and its first run would take longer than CELL_S.
+"""Factor above which a cell is given up. A cell makes no run if both conditions hold: its samples took more than this
+factor longer than the fastest cell's while answers were compared, and its first run would take longer than CELL_S.
 """
 
 
@@ -66,19 +67,19 @@ def _key(cell: Cell) -> str:
 
 
 class _Standing:
-    """The cells of one model while they are measured."""
+    """One model's cells while they are measured."""
 
     def __init__(self, contest: Contest, name: str) -> None:
         self.contest = contest
         self.name = name
-        """Name of the model in tables."""
+        """The model's name in tables."""
         self.label = standing.labels(contest.cells)
         self.entries = [Entry(cell) for cell in contest.cells]
         self.first: Entry | None = None
-        """The cell whose answers the other cells are compared with."""
+        """The cell with whose answers the other cells' answers are compared."""
         self.dataset_digest: str | None = None
         self.ended = ""
-        """Why the rounds ended: decided, time or rounds; '' before the end."""
+        """Why the rounds ended: decided, time or rounds; '' before they end."""
 
     def to_json(self) -> dict[str, Any]:
         name = standing.decides(self.entries)
@@ -123,7 +124,9 @@ class _RuntimesJob(Study[Plan]):
         return table.lines(self.content(), self.folder)
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no cell is ranked, else 0. Raises the reasons if every cell failed to run."""
+        """Makes the runs. Returns 4 if no cell is ranked, and 0 otherwise. If every cell failed to run, raises an error
+        with the reasons.
+        """
         for name in (ANSWERS, RUNS):
             (self.folder / name).mkdir()
         cells = sum(len(one.entries) for one in self._standings)
@@ -163,7 +166,7 @@ class _RuntimesJob(Study[Plan]):
             raise error("\n".join(dict.fromkeys(reasons)))
 
     def _prepare_all(self, one: _Standing) -> None:
-        """Answers the same samples with every cell, and compares the answers with the first cell's answers."""
+        """Lets every cell answer the same samples, and compares the answers with the first cell's."""
         real = any(entry.cell.data == "real" for entry in one.entries)
         variants = Variants(
             common=replace(self._config, out=None),
@@ -188,8 +191,8 @@ class _RuntimesJob(Study[Plan]):
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
-        """Makes the configuration for the cell's runs, and answers with it.
-        Raises HarnessError if the cell cannot run.
+        """Builds the configuration for the cell's runs, and answers the samples with it. Raises HarnessError if the
+        cell cannot run.
         """
         cell = entry.cell
         path = self.folder / ANSWERS / f"{_key(cell)}.npz"
@@ -236,8 +239,8 @@ class _RuntimesJob(Study[Plan]):
                 )
 
     def _rounds(self, one: _Standing, deadline_s: float) -> None:
-        """Makes the rounds for one model. A round has one run of each cell that may still be the fastest. Each round
-        reverses the order of the previous one.
+        """Makes the rounds for one model. In each round, every cell that may still be the fastest runs once. Each round
+        reverses the previous round's order.
         """
         for number in range(self._options.rounds):
             now = standing.running(one.entries)
@@ -280,8 +283,8 @@ class _RuntimesJob(Study[Plan]):
         self._say(f"{text}: {finished.in_short('throughput', 'p50', 'p99')}{left}")
 
     def _note(self, one: _Standing, entry: Entry, number: int, finished: Finished) -> None:
-        """Adds a VALID run to the cell. For any other run, notes the reason.
-        Raises Ended if the user stopped the run.
+        """Adds a VALID run to the cell. For any other run, records the reason. Raises Ended if the user stopped the
+        run.
         """
         result = finished.result
         other = other_reason(result)

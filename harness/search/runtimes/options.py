@@ -1,4 +1,4 @@
-"""Recognises a command line that compares several backends by runs in turns."""
+"""Recognises a command line that compares several backends in alternating runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ ALL = "all"
 """Value of --backend that selects every backend that computes on this machine."""
 
 OF_BOTH = ("precision", "calibration_dir")
-"""Options of a grid that a comparison of backends also has."""
+"""Grid options that a comparison of backends also accepts."""
 
 
 def names_all(texts: Mapping[str, Any]) -> bool:
@@ -19,9 +19,10 @@ def names_all(texts: Mapping[str, Any]) -> bool:
 
 
 def names_runtimes(texts: Mapping[str, Any]) -> bool:
-    """Returns whether the command line describes runs in turns: several backends, and nothing that only a grid has.
+    """Returns whether the command line describes alternating runs: several backends, and nothing that only a grid
+    accepts.
 
-    texts: texts by the keys of their options.
+    texts: texts by option key.
     """
     only_grid = {option_key(field) for field in visible_fields(GridOptions)} - {*OF_BOTH}
     shapes = any("/" in shape for shape in texts.get("input_shape", ()))

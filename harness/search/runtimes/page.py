@@ -1,4 +1,6 @@
-"""Writes runtimes.html. For each model, it shows the leading cell, bars of the speeds with intervals, and the table."""
+"""Writes runtimes.html. For each model, the page shows the leading cell, bars of the speeds with intervals, and the
+table.
+"""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -16,7 +18,8 @@ from harness.search.runtimes.table import RANKED
 PAGE = "runtimes.html"
 
 _MOST_RATIO = 2.0
-"""Largest ratio on the axis. A few different runs give intervals that would squeeze the bars."""
+"""The axis ends at this ratio, because the intervals of a few very different runs would squeeze the bars.
+"""
 
 _QUALIFY = ("but", "time limit", "machine", "doubt")
 """Labels of facts that limit the conclusion. All other facts explain the table."""

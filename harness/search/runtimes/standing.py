@@ -1,7 +1,7 @@
-"""Ranks the cells of a model by their runs in turns. Finds the leading cell, the cells that cannot win, and whether the
+"""Ranks a model's cells by their alternating runs. Finds the leading cell, the cells that cannot win, and whether the
 order is final.
 
-Runs are judged in the same way as in `compare`. One number decides, and the noise between runs is taken into account.
+Runs are judged as in `compare`: one number decides, and the noise between runs is considered.
 """
 
 import math
@@ -20,39 +20,39 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""The two best cells get at least this many rounds, if time allows. Fewer rounds do not give an interval over rounds.
+"""The two best cells get at least this many rounds, if time permits. Fewer rounds give no interval over rounds.
 """
 
 
 @dataclass(slots=True)
 class Entry:
-    """A cell, and everything that is known about it."""
+    """A cell and everything known about it."""
 
     cell: Cell
     config: RunConfig | None = None
-    """Configuration of the cell's runs; None until it is prepared."""
+    """Configuration for the cell's runs; None until the cell is prepared."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The backend's description of itself."""
     sample_ns: float | None = None
-    """Time per sample while the answers for comparison were made; None if unknown."""
+    """Time per sample while the answers to compare were made; None if unknown."""
     answers: Compared | None = None
     """Comparison with the first cell's answers; None for the first cell, or without answers."""
     runs: dict[int, FinishedRun] = field(default_factory=dict)
     """VALID runs by round."""
     doubts: list[list[str]] = field(default_factory=list)
-    """Codes of the doubts, per run."""
+    """Codes of each run's doubts."""
     took_s: float = 0.0
-    """Duration of the last run, including its start."""
+    """Duration of the last run, including its start-up."""
     absent: str = ""
-    """Reason why the cell could not run at all."""
+    """Why the cell could not run at all; empty if it could."""
     failed: str = ""
-    """Reason why a run of the cell failed. The cell then makes no more runs."""
+    """Why one of the cell's runs failed; empty if none failed. After a failure, the cell makes no more runs."""
     dropped: str = ""
-    """Reason why no more runs were made although every run succeeded."""
+    """Why the cell makes no more runs although every run succeeded."""
 
     @property
     def differs(self) -> str:
-        """Reason why the cell's answers do not count as equal; '' if they do."""
+        """Why the cell's answers do not count as equal; '' if they do."""
         return self.answers.differs if self.answers is not None else ""
 
     @property
@@ -65,13 +65,13 @@ class Entry:
 
     @property
     def why_not(self) -> str:
-        """Reason why the cell is not ranked; '' if it is."""
+        """Why the cell is not ranked; '' if it is."""
         if self.is_ranked:
             return ""
         return self.absent or self.failed or self.differs or self.dropped or "no run was made"
 
     def mean(self, name: str) -> float | None:
-        """Returns the geometric mean of a number over the rounds; None if a run lacks the number."""
+        """Returns a number's geometric mean over the rounds; None if a run lacks the number."""
         values = [run.numbers[name].value for run in self.runs.values() if name in run.numbers]
         over = over_runs(values) if len(values) == len(self.runs) else None
         return over[0] if over else None
@@ -82,11 +82,11 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
     of_rounds: bool
-    """Whether the interval is over rounds. Otherwise, it comes from within the runs."""
+    """Whether the interval is computed over rounds. Otherwise, it is computed from the intervals within the runs."""
 
 
 def interval_of(numbers: Sequence[Number]) -> Interval | None:
-    """Returns the mean over the runs with its interval; None without numbers, or if a number is 0 or negative."""
+    """Returns the mean over the runs with its interval; None without numbers, or if any number is 0 or negative."""
     over = over_runs([number.value for number in numbers])
     if over is None:
         return None
@@ -103,9 +103,10 @@ def interval_of(numbers: Sequence[Number]) -> Interval | None:
 
 
 def _within(numbers: Sequence[Number], sign: int) -> float | None:
-    """Returns the distance in logarithms from the mean over runs to one end of its interval. sign: 1 for the upper end.
+    """Returns the distance, in logarithms, from the mean over runs to one end of its interval. sign: 1 for the upper
+    end.
 
-    The distances of independent runs add up in the same way as standard errors.
+    Distances of independent runs combine like standard errors.
     """
     distances = []
     for number in numbers:
@@ -124,8 +125,8 @@ def decides(entries: Sequence[Entry]) -> str | None:
 
 
 def against(one: Entry, other: Entry) -> Deciding | None:
-    """Returns the change of the deciding number from one cell to the other, over their common rounds;
-    None without common rounds.
+    """Returns the change in the deciding number from one cell to the other, over the rounds that both ran; None without
+    such rounds.
     """
     common = sorted(one.runs.keys() & other.runs.keys())
     if not common:
@@ -147,9 +148,9 @@ def best_of(entries: Sequence[Entry]) -> Entry | None:
 
 
 def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
-    """Returns the other ranked cells with their comparison to the best cell.
+    """Returns the remaining ranked cells, each compared with the best cell.
 
-    Cells that are not certainly slower come first. Within each group, cells closest to the best cell come first.
+    Cells that are not certainly slower come first. Within each group, the cells closest to the best cell come first.
     """
     found = [
         (entry, over)
@@ -161,8 +162,8 @@ def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Decidi
 
 
 def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
-    """Ends cells that cannot be the fastest, because their answers differ or because they are certainly slower than the
-    best.
+    """Drops cells that cannot be the fastest, because their answers differ or because they are certainly slower than
+    the best cell.
 
     The two best cells continue until they have LEAST_ROUNDS. label: names of the cells.
     """
@@ -182,7 +183,7 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
 def is_decided(entries: Sequence[Entry]) -> bool:
     """Returns whether the order is final.
 
-    It is final if every other cell is certainly slower than the best cell or certainly as fast.
+    It is final if every other cell is either certainly slower than the best cell or certainly as fast.
     """
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
@@ -194,8 +195,8 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
     """Returns the best cell, its lead over the next cell, and how certain the lead is; None if no cell is ranked.
 
-    next: the closest cell that is not certainly slower, or else the closest cell; None if only one cell is ranked.
-    alike: all cells that are not certainly slower than the best cell.
+    next: the closest cell that is not certainly slower or, without such a cell, the closest cell; None if only one cell
+    is ranked. alike: all cells that are not certainly slower than the best cell.
     """
     best = best_of(entries)
     if best is None:
@@ -226,7 +227,8 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns a name for each cell of a model: its backend, and whatever else differs between cells of one backend."""
+    """Returns a name for each of a model's cells: its backend, and whatever else differs between the backend's cells.
+    """
     precisions = len({(cell.backend, cell.precision) for cell in cells})
     threads = len({(cell.backend, cell.threads) for cell in cells})
     backends = len({cell.backend for cell in cells})

@@ -1,4 +1,4 @@
-"""Prints the cells of each model, fastest first, and the leading cell."""
+"""Prints each model's cells, fastest first, and the leading cell."""
 
 import math
 import shlex
@@ -17,13 +17,14 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
 SHOWN = ("throughput", "p50", "p90", "p99")
-"""Names of a cell's numbers. Offline has only the first one."""
+"""Names of the numbers shown for a cell. Offline shows only the first."""
 
 MOST_NAMES = 4
-"""Maximum number of cells that one sentence names."""
+"""One sentence names at most this many cells."""
 
 WIDEST = 1.0
-"""An interval with a larger half width, as a share, is not shown: its ends differ by more than a factor of 4."""
+"""An interval whose half width, as a share, is larger is not shown, because its ends differ by more than a factor of 4.
+"""
 
 WIDE = "undecided"
 
@@ -81,7 +82,8 @@ def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
 
 
 def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
-    """Returns a cell's speed relative to the best cell, over their common rounds; None if the cell is not ranked."""
+    """Returns a cell's speed relative to the best cell, over the rounds that both ran; None if the cell is not ranked.
+    """
     if best is None or not entry.is_ranked:
         return None
     if entry is best:
@@ -119,8 +121,8 @@ def _time(content: Mapping[str, Any]) -> str:
 
 
 def next_command(content: Mapping[str, Any]) -> str:
-    """Returns the command with enough rounds and time to decide every model. Returns '' if every model is already
-    decided, or if one would need too many rounds.
+    """Returns a command with enough rounds and time to decide every model. Returns '' if every model is already
+    decided, or if any model would need too many rounds.
     """
     needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
     ended = any(one["ended"] == "time" for one in content["models"])
@@ -185,7 +187,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def table_of(one: Mapping[str, Any]) -> Table:
-    """Returns the table for one model."""
+    """Returns one model's table."""
     cells = [cell for cell in one["cells"] if cell["state"] != ABSENT]
     shown = {
         name: _has_intervals(cells, name)
@@ -227,8 +229,7 @@ def _has_intervals(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[TableCell]:
-    """Yields the numbers of a cell.
-    shown: whether the column of each number is followed by a column for its interval.
+    """Yields a cell's numbers. shown: for each number, whether a column for its interval follows.
     """
     for name, has_intervals in shown.items():
         number = cell["numbers"].get(name)
@@ -238,8 +239,8 @@ def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[Tab
 
 
 def _half(number: Mapping[str, Any] | None) -> float | str | None:
-    """Returns half of an interval's width as a share;
-    WIDE if the interval is too wide to be useful; None if an end is unknown.
+    """Returns half of an interval's width as a share; WIDE if the interval is too wide to be useful; None if either end
+    is unknown.
     """
     if number is None or number["low"] is None or number["high"] is None:
         return None
@@ -266,7 +267,7 @@ def _rest(one: Mapping[str, Any], cell: Mapping[str, Any], *, scored: bool) -> I
 
 
 def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields labels and texts about intervals, answers, cells that are not ranked, and the machine."""
+    """Yields labels and texts about intervals, answers, unranked cells and the machine."""
     cells = one["cells"]
     measured = [cell for cell in cells if cell["rounds"]]
     if any(_has_intervals(measured, name) for name in SHOWN):
@@ -289,8 +290,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells if they have the best mean of a number that does not decide;
-    otherwise ''.
+    """Returns a text that names other cells if they lead in a number that does not decide; '' otherwise.
     """
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
@@ -356,7 +356,7 @@ def _left_out(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def csv_of(content: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Returns the heads and rows of runtimes.csv: every cell with every number."""
+    """Returns the column names and rows of runtimes.csv: every cell with every number."""
     plain = (
         "backend",
         "precision",

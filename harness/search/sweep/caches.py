@@ -1,9 +1,8 @@
 """Prepares the states of a server's prompt cache that a sweep measures at each rate.
 
-The cache may be empty (cold), filled with the prompts of the run (warm), or empty while the run's prompts have a share
-of their tokens in common. Before a cold run, either --before-run empties the cache, or the prompts are new to the
-server (--backend-option fresh). A warm run repeats the cold run with the same prompts and without either of these two
-measures.
+The cache may be empty (cold), filled with the run's prompts (warm), or empty while the run's prompts share a part of
+their tokens. Before a cold run, either --before-run empties the cache, or the prompts are new to the server
+(--backend-option fresh). A warm run repeats the cold run's prompts, but without --before-run and without new prompts.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -38,10 +37,10 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
 
 
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
-    """Returns the configuration of a run with the cache state `cache`.
+    """Returns the configuration for a run with the cache state `cache`.
 
-    beginning: text for `fresh`. A warm run has the same text as its cold run, and `on` lets each run choose a text. The
-    tokens of this text would increase the common share, so each run with a share draws new prompts instead.
+    beginning: text for `fresh`. A warm run uses the same text as its cold run, and `on` lets each run choose a text.
+    The tokens of this text would increase the share in common, so a run with a share draws new prompts instead.
     """
     share = cache_share(cache)
     if config.before_run is not None:
@@ -63,22 +62,22 @@ def _with(
 
 
 def missing(caches: Sequence[str], measured: Container[str]) -> list[str]:
-    """Returns the states that have not been measured. A warm run also needs its cold run again, because the server's
-    cache may have lost its prompts.
+    """Returns the states that have not been measured yet. Before a warm run, its cold run is repeated, because the
+    server's cache may have lost the prompts.
     """
     left = [cache for cache in caches if cache not in measured]
     return [cache for cache in caches if cache in left or (cache == COLD and WARM in left)]
 
 
 def folder_name(cache: str, rate: float) -> str:
-    """Returns the name of the folder of a run. cache: "" without --cache."""
+    """Returns the name of a run's folder. cache: "" without --cache."""
     share = cache_share(cache) if cache else None
     word = cache if share is None else f"{_PREFIX}{share * 100:g}"
     return f"{word}-{rate:g}" if word else f"{rate:g}"
 
 
 def cache_in(name: str) -> str:
-    """Returns the state in the name of a folder; "" without a state."""
+    """Returns the cache state in a folder's name; "" if the name contains none."""
     word, dash, _ = name.partition("-")
     if not dash or word[:1].isdigit():
         return ""

@@ -1,7 +1,7 @@
 """Measures latency against offered load (`sweep`), with one run per rate, in ascending order.
 
-The folder holds the runs in `points/` and their summary in sweep.json, sweep.csv and sweep.html. The same command with
-the same --out continues a stopped sweep, or adds rates.
+The folder contains the runs in `points/` and a summary of them in sweep.json, sweep.csv and sweep.html. The same
+command with the same --out continues a stopped sweep, or adds rates.
 """
 
 import secrets
@@ -44,15 +44,15 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 MOST_BOUND = 2
-"""After this many rates in a row that the client limited, higher rates of this cache state are skipped."""
+"""After the client has limited this many successive rates, higher rates are skipped for the same cache state."""
 
 
 class _Due(NamedTuple):
-    """A rate with points that are still missing."""
+    """A rate for which points are still missing."""
 
     rate: float
     caches: Sequence[str]
-    """States of the cache to measure, in order."""
+    """Cache states to measure, in order."""
 
 
 def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
@@ -114,7 +114,7 @@ class _SweepJob(Study[SweepOptions]):
         self._fastest_ns = stored.get("fastest_ns")
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no point was VALID, else 0."""
+        """Makes the runs. Returns 4 if no point was VALID, and 0 otherwise."""
         self._fastest_ns = None
         self._make_runs()
         from harness.search.sweep.page import write
@@ -125,7 +125,7 @@ class _SweepJob(Study[SweepOptions]):
 
     def _make_runs(self) -> None:
         if not (self.folder / SWEEP).is_file():
-            self._save()  # the same command recognises its folder by this file
+            self._save()  # because the same command later recognises its folder by this file
         if self._rates.are_shares and self._peak is None:
             self._find_peak()
             self._save()
@@ -144,7 +144,7 @@ class _SweepJob(Study[SweepOptions]):
             was_late = is_late
 
     def _announce_longer(self, due: Sequence[_Due]) -> None:
-        """Names the lowest remaining rate whose run takes longer than --duration, and gives the reason."""
+        """Names the lowest remaining rate whose run takes longer than --duration, and the reason."""
         lowest = min((one.rate for one in due), default=None)
         if lowest is None or self._config.queries is not None:
             return
@@ -156,7 +156,7 @@ class _SweepJob(Study[SweepOptions]):
             )
 
     def _due(self, offered: Sequence[float]) -> list[_Due]:
-        """Returns the rates that lack a usable point in some state of the cache, with these states."""
+        """Returns the rates that lack a usable point in some cache state, with the states that are missing."""
         usable = [point for point in self._points() if is_usable(point._asdict())]
         due = []
         for rate in dict.fromkeys(offered):
@@ -165,7 +165,7 @@ class _SweepJob(Study[SweepOptions]):
         return [one for one in due if one.caches]
 
     def _run_all(self, left: Sequence[_Due], count: int) -> Mapping[str, Any]:
-        """Makes the runs at the first rate of `left`, one for each state of the cache that the rate lacks.
+        """Makes the runs at the first rate in `left`, one for each cache state that the rate lacks.
 
         Returns the last result; empty if no run was made. left: rates that have not been measured yet. count: number of
         rates to measure.
@@ -187,7 +187,7 @@ class _SweepJob(Study[SweepOptions]):
         return any(self._bound[one] >= MOST_BOUND for one in needed)
 
     def _count_bound(self, cache: str, *, is_bound: bool) -> None:
-        """Counts the rates in a row for which the client was the limit."""
+        """Counts successive rates at which the client was the limit."""
         self._bound[cache] = self._bound[cache] + 1 if is_bound else 0
         if self._is_given_up(cache):
             state = f" with the state {cache}" if cache else ""
@@ -206,7 +206,7 @@ class _SweepJob(Study[SweepOptions]):
         return self._slo is not None and (model_ns(result) or 0) > self._slo.bound_ns
 
     def _find_peak(self) -> None:
-        """Takes the peak from an earlier search in this folder, or else searches in the same way as `peak`."""
+        """Takes the peak from an earlier search in this folder or, without one, searches as `peak` does."""
         folder = self.folder / "peak"
         if not (folder / run_folder.PEAK).is_file():
             out = files.free_name(folder)
@@ -250,14 +250,14 @@ class _SweepJob(Study[SweepOptions]):
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
     def _run(self, left: Sequence[_Due], count: int, again: str = "") -> Mapping[str, Any]:
-        """Makes a run at the first rate of `left`, in the first of its states. Returns its result.
+        """Makes a run at the first rate in `left`, in the first missing state. Returns the run's result.
 
-        again: end of the run's name in the progress display. The other arguments are the same as in `_run_all`.
+        again: end of the run's name in the progress display. All other arguments are as in `_run_all`.
         """
         rate, (cache, *_) = left[0]
         config = self._config
         if cache:
-            if cache != WARM:  # cold: the cache may still hold the prompts of an earlier run
+            if cache != WARM:  # in a cold run, because the cache may still hold an earlier run's prompts
                 self._beginning = secrets.token_hex(8)
             config = caches.config_of(config, cache, self._beginning)
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))
@@ -274,9 +274,9 @@ class _SweepJob(Study[SweepOptions]):
         return finished.result
 
     def _points(self) -> list[Point]:
-        """Returns the points of the finished runs whose result depends on their rate or client, in ascending order.
+        """Returns the points of finished runs whose result depends on their rate or client, in ascending order.
 
-        If a point was measured several times, its last usable run counts, or its last run if none is usable.
+        If a point was measured several times, its last usable run counts, or, if none is usable, its last run.
         """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
@@ -293,10 +293,10 @@ class _SweepJob(Study[SweepOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of sweep.json.
 
-        peak: the rate in queries/s that is 100 %, from --peak or a search, else None. peak_is_measured: whether a
-        search found the peak to be VALID. highest_valid: the highest requested rate that was VALID; None without one.
-        by_cache: knee and highest_valid per state of the server's cache. fastest_ns: the fastest answer, if the sweep
-        ended because even this answer missed the SLO.
+        peak: the rate in queries/s that counts as 100 %, from --peak or a search; otherwise None. peak_is_measured:
+        whether a search found the peak to be VALID. highest_valid: the highest requested rate that was VALID; None if
+        none was. by_cache: knee and highest_valid per state of the server's cache. fastest_ns: the fastest answer, if
+        the sweep ended because even that answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -330,7 +330,7 @@ class _SweepJob(Study[SweepOptions]):
 
 
 def _place(point: Point) -> tuple[int, float]:
-    """Returns a key that sorts the points of the same rate."""
+    """Returns a key that sorts points at the same rate."""
     if point.cache in ("", COLD, WARM):
         return ("", COLD, WARM).index(point.cache), 0.0
     return 3, cache_share(point.cache) or 0.0

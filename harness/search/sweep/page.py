@@ -1,4 +1,4 @@
-"""Writes sweep.html: the plots and the table of a sweep."""
+"""Writes sweep.html with a sweep's plots and table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -19,10 +19,10 @@ from harness.search.token_times import time_ns
 PAGE = "sweep.html"
 
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VALID": "#1a7f37"}
-"""Colour of each vertical line, by name."""
+"""Colour of each vertical line, by the line's name."""
 
 _LABEL_STEP = 0.08
-"""Distance between two labels of vertical lines, as a share of the plot's height."""
+"""Distance between the labels of two vertical lines, as a share of the plot's height."""
 
 _CROSSED = "circle-x-open"
 _DASHED = "; dashed: the SLO's bound"
@@ -51,7 +51,7 @@ _PANELS = (
     ),
 )
 _AXES = ("", 2, 3, 4)
-"""Suffixes of plotly's axis names. The first axis does not have one."""
+"""Suffixes of plotly's axis names. The first axis has no suffix."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -66,7 +66,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the comparison of the states of the cache, and the figures of each state, or once without states."""
+    """Yields a comparison of the cache states, and each state's figures; without states, yields the figures once."""
     yield from _by_cache(content)
     for cache, part in caches.parts(content):
         for figure in figures(part):
@@ -75,8 +75,8 @@ def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot that compares the states of the cache by the time to the first token or by the latency. Yields
-    nothing without states.
+    """Yields a plot that compares the cache states by the time to the first token or by the latency; nothing without
+    states.
     """
     by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
     if not by_cache:
@@ -110,7 +110,7 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields plots against the offered rate: latency, achieved rate, and then wait, batch size and busy instances."""
+    """Yields plots against the offered rate: latency, then achieved rate, then wait, batch size and busy instances."""
     points = content["points"]
     if not points:
         return
@@ -179,7 +179,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if not known:
         return
     curves, layout = [], {}
-    height = 0.85 if len(known) > 1 else 1.0  # the rest is the gap between panels
+    height = 0.85 if len(known) > 1 else 1.0  # because the rest is the gap between panels
     for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
         curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
         domain = [1 - (row + height) / len(known), 1 - row / len(known)]
@@ -204,13 +204,13 @@ def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
 
 
 def offered_per_s(point: Mapping[str, Any]) -> float:
-    """Returns the rate of LoadGen's schedule, or the requested rate if a run did not leave a schedule."""
+    """Returns the rate in LoadGen's schedule, or the requested rate if the run left no schedule."""
     return float(point["scheduled_per_s"] or point["rate_per_s"])
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Returns vertical lines and their labels, for the knee and the measured peak. Without a measured peak, marks
-    --peak and the highest VALID rate.
+    """Returns vertical lines, with labels, for the knee and the measured peak. Without a measured peak, marks --peak
+    and the highest VALID rate.
     """
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
@@ -230,6 +230,6 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        height = 1 - _LABEL_STEP * len(names)  # labels at close rates must not cover each other
+        height = 1 - _LABEL_STEP * len(names)  # so that labels at similar rates do not cover each other
         names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
     return lines, names

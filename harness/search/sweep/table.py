@@ -1,4 +1,4 @@
-"""Extracts a point from each run of a sweep, finds the knee of the curve, and prints the table."""
+"""Extracts a point from each run in a sweep, finds the knee of the curve, and prints the table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,11 +25,11 @@ from harness.search.peak.table import is_idle, out_of_reach
 from harness.search.sweep import caches
 
 _WAITING = ("issue_delay", "queue")
-"""Stages of a query before an instance or the client takes it."""
+"""Stages that a query passes before an instance or the client takes it."""
 
 
 class Point(NamedTuple):
-    """One run. A number is None if neither LoadGen nor the journal contains it."""
+    """One run of a sweep. A number is None if neither LoadGen nor the journal contains it."""
 
     rate_per_s: float
     """Requested rate in queries/s."""
@@ -46,9 +46,9 @@ class Point(NamedTuple):
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of time in which an instance computed."""
+    """Share of the time for which an instance computed."""
     model_per_s: float | None
-    """Rate in queries/s of the model alone, from the bare loops before and after the run."""
+    """The model's rate in queries/s without a dispatcher, from the bare loops before and after the run."""
     queries: int
     late: int | None
     """Number of queries that exceeded the SLO's bound."""
@@ -58,25 +58,24 @@ class Point(NamedTuple):
     folder: str
     """Path relative to the sweep's folder."""
     goodput_per_s: float | None = None
-    """Rate in queries/s of the queries that met every SLO."""
+    """Rate of queries that met every SLO, in queries/s."""
     wait_ns: float | None = None
-    """Mean time before an instance or the client took the query."""
+    """Mean time until an instance or the client took the query."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
     cache: str = ""
     """State of the server's cache before the run: cold, warm, or the share of tokens that all prompts have in common,
-    e.g. 50%. "" without --cache.
+    such as 50%. "" without --cache.
     """
     cached_share: float | None = None
-    """Share of the prompts' tokens that came from the cache, as the server reports it."""
+    """Share of prompt tokens that came from the cache, as reported by the server."""
     met_share: float | None = None
     """Share of the queries that met every SLO; None without an SLO."""
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Token times of a language model.
-    The keys are the fields of harness/search/token_times.py. None without streams.
+    """A language model's token times. The keys are the fields of harness/search/token_times.py. None without streams.
     """
     tokens_per_s: float | None = None
     """Rate of all answer tokens per s; None if unknown."""
@@ -85,14 +84,15 @@ class Point(NamedTuple):
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
-    """Returns whether the client was not the limit, so that the point, VALID or not, says something about its rate."""
+    """Returns whether the client was not the limit, so that the point, VALID or INVALID, says something about its rate.
+    """
     return CLIENT_BOUND not in point["reasons"]
 
 
 def point_of(
     result: Mapping[str, Any], folder: Path, below: Path, peak: float | None
 ) -> Point | None:
-    """Returns the point of a run; None if the run failed for a reason other than its rate or its client."""
+    """Returns a run's point; None if the run failed for a reason other than its rate or its client."""
     failed = other_reason(result) is not None and not is_client_bound(result)
     if failed or not result["queries"]:
         return None
@@ -151,11 +151,11 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """Returns the requested rate above which latency grows faster than throughput, which is called the knee. The knee
-    is the rate of the VALID point with the largest ratio of completed queries/s to mean latency. Returns None with
-    fewer than LEAST_FOR_KNEE points, or if the ratio still grows at the highest rate.
+    """Returns the knee: the requested rate above which latency grows faster than throughput. The knee is the rate of
+    the VALID point with the largest ratio of completed queries/s to mean latency. Returns None with fewer than
+    LEAST_FOR_KNEE points, or if the ratio still grows at the highest rate.
 
-    Source: Kleinrock, Power and deterministic rules of thumb (1979). Kleinrock calls this ratio the power. It is
+    Source: Kleinrock, Power and deterministic rules of thumb (1979). Kleinrock calls this ratio the power. The ratio is
     largest where a line from the origin touches the curve of latency against throughput.
     """
     known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
@@ -177,8 +177,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def scale(content: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the name of the rate that is 100 %, and where it comes from. A rate from --peak is not called the peak,
-    because no run has shown that it is VALID.
+    """Returns the name of the rate that counts as 100 %, and where it comes from. A rate from --peak is not called the
+    peak, because no run has shown that it is VALID.
     """
     if content["peak_is_measured"]:
         return "peak", "the highest rate that the search found VALID, 100 % here"
@@ -223,7 +223,8 @@ def points_table(content: Mapping[str, Any]) -> Table:
 
 
 def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines of `marks` for each state of the cache. Without states, yields them once."""
+    """Yields the lines of `marks` for each cache state; without states, yields them once.
+    """
     for cache, part in caches.parts(content):
         if cache:
             yield f"{'cache':<12}{cache}"
@@ -239,8 +240,8 @@ def words(content: Mapping[str, Any]) -> list[str]:
 def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
     """Yields lines about the knee, the peak, the highest VALID rate, and what limits it.
 
-    cache: state of the cache. The line about the highest VALID rate names it, because this line is also used as a
-    headline.
+    cache: state of the server's cache. The line about the highest VALID rate names the state, because this line also
+    serves as a headline.
     """
     fastest_ns = content.get("fastest_ns")
     if fastest_ns is not None:
@@ -264,7 +265,7 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
 
 
 def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[float]:
-    """Returns the rates below the highest VALID rate that were not VALID, because they make the answer less certain."""
+    """Returns the rates below the highest VALID rate that were not VALID, because they make the result less certain."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     return sorted(rate for rate in below if rate < highest)
 
@@ -272,7 +273,9 @@ def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[flo
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:
-    """Returns the highest VALID rate with no failed rate below; None without one. highest: the highest VALID rate."""
+    """Returns the highest VALID rate below which no rate failed; None if there is none. highest: the highest VALID
+    rate.
+    """
     holes = [] if highest is None else holes_below(points, highest)
     if not holes:
         return highest
@@ -281,7 +284,7 @@ def highest_without_hole(
 
 
 def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) -> Iterator[str]:
-    """Yields the highest VALID rate with no failed rate below, and the VALID rates above failed ones.
+    """Yields the highest VALID rate below which no rate failed, and the VALID rates above failed rates.
 
     highest: the highest VALID rate. state: text about the state of the cache.
     """

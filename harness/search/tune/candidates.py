@@ -1,4 +1,4 @@
-"""Lists the candidates of `tune`, and forecasts their performance from bare loops."""
+"""Lists the candidates that `tune` considers, and forecasts their performance from bare loops."""
 
 import math
 from collections.abc import Sequence
@@ -28,17 +28,18 @@ ALIKE = 0.02
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""No higher share of the bare loops' rate is tried, because the short simulation cannot detect that a queue grows."""
+"""Higher shares of the bare loops' rate are not tried, because the short simulation cannot detect that a queue grows.
+"""
 
 LEAST_UTILISATION = 0.001
-"""No lower share of the bare loops' rate is tried, because queries hardly ever overlap at this one."""
+"""Lower shares of the bare loops' rate are not tried, because queries hardly ever overlap even at this share."""
 
 RATE_STEPS = 10
-"""Number of steps of the geometric bisection between the two shares. They determine the rate to within 0.7 %."""
+"""Number of steps in the geometric bisection between the two shares. These steps determine the rate to within 0.7 %."""
 
 
 class Layout(NamedTuple):
-    """Numbers of instances and threads. options: backend options to set in addition to the configured options."""
+    """Numbers of instances and threads. options: backend options to set in addition to the configured ones."""
 
     instances: int
     threads: int
@@ -61,7 +62,7 @@ class Placement(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """Sort key. If two placements are equally good, the one with less effort is simpler."""
+        """Sort key. If two placements are equally good, the one with the smaller key is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -77,7 +78,7 @@ class Placement(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The number that ranks placements. unit: ns, or a rate, e.g. samples/s."""
+    """The number by which placements are ranked. unit: ns, or a rate such as samples/s."""
 
     what: str
     unit: str
@@ -93,9 +94,9 @@ class Aim(NamedTuple):
 def layouts(
     config: RunConfig, scenario: Scenario, cores: Cores, default: InstanceGroup
 ) -> list[Layout]:
-    """Returns the default layout, followed by layouts that use all cores, half of the cores, or one thread per
-    instance. The number of instances divides the number of cores or is a power of two. On cores with SMT, the same
-    layouts follow for all hardware threads. --instances and --threads restrict the layouts.
+    """Returns the default layout, then layouts that use all cores, half of the cores, or one thread per instance. The
+    number of instances divides the number of cores or is a power of two. On cores with SMT, the same layouts for all
+    hardware threads follow. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
@@ -124,7 +125,9 @@ def _powers(most: int) -> list[int]:
 
 
 def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
-    """Returns the batch sizes to time, ascending. Larger sizes are timed only as long as it is worthwhile."""
+    """Returns the batch sizes to time, in ascending order. Larger sizes are timed only as long as they may be
+    worthwhile.
+    """
     if scenario.streams:
         samples = scenario.samples_per_query(config)
         return sorted({-(-samples // (1 << k)) for k in range(13)})
@@ -132,7 +135,7 @@ def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
 
 
 def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
-    """Returns the candidates for the largest batch size: the measured sizes, or only --max-batch if it is set.
+    """Returns the candidates for the largest batch size: the measured sizes, or, if --max-batch is set, only its value.
 
     max_batch: the value that a run would use. fixed: the batch size that the model file fixes.
     """
@@ -167,7 +170,7 @@ class Forecast:
             return _query_ns(service, self.samples_per_query, max_batch)
         if not self.scenario.scheduled:
             return _bare_rate(service, instances, max_batch)
-        assert self.slo is not None  # Server always has an SLO
+        assert self.slo is not None  # Server always sets an SLO
         if self.rate_per_s is not None:
             return _tail_ns(service, instances, max_batch, self.rate_per_s, self.slo)
         sizes = {max_batch, *(s for s in service.sizes if s < max_batch)}
@@ -180,16 +183,15 @@ class Forecast:
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
     def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
-        """Returns whether no rate can meet the SLO, because the fastest batch of these bare loops is slower than the
-        bound.
-        Returns False unless a rate is searched for.
+        """Returns whether no rate can meet the SLO, because the fastest batch in these bare loops is slower than the
+        bound. Returns False unless a rate is searched for.
         """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return False
         return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Returns why no rate can meet the SLO; '' if a rate can, or if no rate is searched for."""
+        """Returns why no rate can meet the SLO; '' if some rate can, or if no rate is searched for."""
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
@@ -201,7 +203,7 @@ class Forecast:
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """Returns the forecast for each largest batch size, and the smallest of the best sizes."""
+    """Returns the forecast for each largest batch size, and the smallest among the best sizes."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -214,7 +216,7 @@ def _bare_rate(service: ServiceTimes, instances: int, size: int) -> float:
 
 
 def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
-    """Returns the time of one query whose batches run one after another."""
+    """Returns the time for one query whose batches run one after another."""
     starts = range(0, samples, max_batch)
     return sum(service.median_ns(min(max_batch, samples - start)) for start in starts)
 
@@ -222,7 +224,7 @@ def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
 def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
-    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)  # the same for all placements
+    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)  # because it is the same for all placements
     arrivals_ns = (at_1_qps / rate_per_s).astype(np.int64)
     times = simulate(arrivals_ns, service, instances, max_batch)
     return float(percentile_ns(np.sort(times.queue_ns + times.infer_ns), slo.percentile))

@@ -1,7 +1,7 @@
 """Chooses one of the judged placements, and states how certain the choice is.
 
-In every round, each placement runs once with the same seeds. Placements are compared within each round. A machine that
-becomes faster or slower for all placements therefore does not change the differences.
+In every round, each placement runs once with the same seeds. Placements are compared only within a round. Changes in
+the machine's speed that affect all placements therefore do not change the differences.
 """
 
 import math
@@ -13,7 +13,7 @@ from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
 LEAST_ROUNDS = 3
-"""After this many rounds, certainly worse placements are dropped, and the search may end."""
+"""After this many rounds, placements that are certainly worse are dropped, and the search may end."""
 
 ALIKE_PLANS = 0.03
 """Two placements are alike if the whole interval of their gain lies within this share."""
@@ -21,7 +21,7 @@ ALIKE_PLANS = 0.03
 
 @dataclass(slots=True)
 class Finalist:
-    """A placement that LoadGen judges."""
+    """A placement that LoadGen runs judge."""
 
     plan: Placement
     predicted: float
@@ -29,7 +29,7 @@ class Finalist:
     values: dict[int, float] = field(default_factory=dict)
     """Measured values by round, in the unit of the aim."""
     failed: str = ""
-    """Reason why the placement could not be judged further; '' if it could."""
+    """Why the placement could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
@@ -40,7 +40,7 @@ class Finalist:
 
 
 class Gain(NamedTuple):
-    """Gain of one placement over another, as a factor with its interval over the rounds."""
+    """One placement's gain over another, as a factor with its interval over the rounds."""
 
     ratio: float
     low: float
@@ -52,9 +52,9 @@ class Decision(NamedTuple):
     best: Finalist
     """Placement with the best mean."""
     taken: Finalist
-    """Simplest placement among `best` and the placements that are alike. It meets the SLO if `best` does."""
+    """The simplest placement among `best` and the placements that are alike. `taken` meets the SLO if `best` does."""
     second: Finalist | None
-    """Next best placement; None if there is only one placement."""
+    """The next best placement; None if there is only one placement."""
     gain: Gain | None
     """Gain of `best` over `second`."""
     second_is_beaten: bool
@@ -62,7 +62,8 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Returns the gain of a over b in their common rounds; None with too few rounds for an interval (LEAST_RUNS)."""
+    """Returns the gain of a over b in the rounds that both ran; None with too few rounds for an interval (LEAST_RUNS).
+    """
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)
@@ -77,7 +78,7 @@ def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """Yields the finalists that are certainly worse than the best one. At least two finalists always continue."""
+    """Yields the finalists that are certainly worse than the best finalist. At least two finalists always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -91,7 +92,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Returns whether the decision is final, i.e. every other placement is certainly worse or certainly alike."""
+    """Returns whether the decision is final because every other placement is certainly worse or certainly alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -106,12 +107,12 @@ def decide(
     """Returns the decision; None if no placement has two rounds.
 
     If a placement is neither certainly worse than the best placement nor alike, the better mean wins. Alike is not
-    transitive: two placements can both be alike to the best placement although one of them is certainly worse than the
-    other. A placement that is certainly worse than any other, or was dropped for being worse, is therefore taken only
-    if all others failed.
+    transitive: two placements may both be alike to the best placement although one of them is certainly worse than the
+    other. A placement that is certainly worse than any other placement, or that was dropped for being worse, is
+    therefore taken only if all others failed.
 
-    bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, the chosen placement
-    also does.
+    bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, so does the chosen
+    placement.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound

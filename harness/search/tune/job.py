@@ -1,7 +1,7 @@
-"""Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
+"""Finds the best instances, threads, largest batch and backend options for a scenario and an SLO (`tune`).
 
 Bare loops screen the whole grid (screening.py) with a forecast for an ideal dispatcher (candidates.py). Runs under
-LoadGen judge the finalists (rounds.py, decision.py). The folder holds the winner as tuned.yaml, all measurements in
+LoadGen judge the finalists (rounds.py, decision.py). The folder contains the winner as tuned.yaml, all measurements in
 tune.json, and a page.
 """
 
