@@ -100,9 +100,9 @@ def gap(at_s: float) -> dict[str, Any]:
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     """Returns the chart values for the time since the previous snapshot.
 
-    recent: the snapshots of one phase of one run, oldest first. The last one is the current snapshot.
-    origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
-    `t` is in seconds. `charts` and `bounds` map a chart and a series to a value, for each chart with values.
+    recent: snapshots of one phase in one run, oldest first. The last snapshot is the current one. origin_s: the page's
+    time 0, on the same clock as `Snapshot.at_s`. `t` is in seconds. `charts` and `bounds` map a chart and a series to a
+    value, for each chart with values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None

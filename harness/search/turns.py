@@ -1,6 +1,6 @@
-"""Makes runs of several configurations in turns, in the order A B, B A, A B, ...
+"""Makes alternating runs of several configurations, in the order A B, B A, A B, ...
 
-If the machine becomes faster or slower, this affects all configurations alike. No configuration always comes first.
+A change in the machine's speed then affects all configurations equally, and no configuration always comes first.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from harness.run.progress import Progress
 
 
 def keep(folder: Path, runs: Sequence[str], tables: Sequence[str], verdicts: Sequence[str]) -> None:
-    """Writes what `rerun` compared to the folder of its runs, for `browse`.
+    """Writes what `rerun` compared to the folder that contains its runs, for `browse`.
 
-    runs: in the form in which the user named them. tables, verdicts: one per comparison.
+    runs: as the user named them. tables, verdicts: one per comparison.
     """
     content = {"runs": list(runs), "tables": list(tables), "verdicts": list(verdicts)}
     try:
@@ -34,9 +34,9 @@ def keep(folder: Path, runs: Sequence[str], tables: Sequence[str], verdicts: Seq
 def run_in_turns(
     configs: Sequence[RunConfig], rounds: int, folder: Path, measure: Measure, *, quiet: bool
 ) -> tuple[int, list[list[Path]]]:
-    """Returns the exit status, and the folders of each configuration's runs in `folder`: a-1, a-2, ...; b-1, ...
+    """Returns the exit status, and the folders with each configuration's runs in `folder`: a-1, a-2, ...; b-1, ...
 
-    The runs of a round share a schedule seed. If a run is stopped or dies, no more runs are made.
+    All runs in a round share a schedule seed. If a run is stopped or dies, no more runs are made.
     """
     progress = Progress(quiet=quiet)
     made: list[list[Path]] = [[] for _ in configs]

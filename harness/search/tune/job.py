@@ -94,7 +94,7 @@ class TuneJob(Study[TuneOptions]):
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Finds the plan. Returns 4 if no placement could be judged, else 0."""
+        """Finds the plan. Returns 4 if no placement could be judged, and 0 otherwise."""
         try:
             with self._stopping.allowed():
                 preflight.obtain_model(self._config, self._model)
@@ -112,7 +112,7 @@ class TuneJob(Study[TuneOptions]):
         return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
-        """Chooses the finalists, i.e. the default placement and the best of the others."""
+        """Chooses the finalists: the default placement and the best of the remaining placements."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         path = model_file(config, self._model)
@@ -133,9 +133,9 @@ class TuneJob(Study[TuneOptions]):
         self._save()
 
     def _without_tuning(self, planned: Layout) -> Measured:
-        """Returns the layout of a run without tuning.
+        """Returns the layout that a run would use without tuning.
 
-        The layout may differ from the planned one, because the warm-up of a stream may choose fewer threads.
+        It may differ from the planned layout, because a stream's warm-up may choose fewer threads.
         """
         measured, default = self._cut.measured, self._default
         if not default.may_drop_threads:
@@ -160,7 +160,7 @@ class TuneJob(Study[TuneOptions]):
         return time_layout(config, self._dataset, spec, sizes, most_ns, output, self._progress)
 
     def _publish(self) -> int:
-        """Writes tuned.yaml and completes the folder. The folder stays `.partial` if nothing was judged."""
+        """Writes tuned.yaml and completes the folder. If nothing was judged, the folder remains `.partial`."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)
@@ -230,7 +230,7 @@ class TuneJob(Study[TuneOptions]):
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """Raises a ConfigError if runs do not report a percentile as high as the SLO's percentile."""
+    """Raises a ConfigError if runs report no percentile as high as the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Writes tune.html, with the forecast as a heat map and the runs that judged the finalists."""
+"""Writes tune.html with the forecast as a heat map and the runs that judged the finalists."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -25,7 +25,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the forecast as a heat map, and a plot of LoadGen's runs by round."""
+    """Yields the forecast as a heat map, and a plot of the LoadGen runs by round."""
     yield _heat_map(content)
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
@@ -49,7 +49,7 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
-    unit = "" if aim.unit == "ns" else f" {aim.unit}"  # only in the title, because cells are narrow
+    unit = "" if aim.unit == "ns" else f" {aim.unit}"  # only in the title, because the cells are narrow
     texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
     return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",

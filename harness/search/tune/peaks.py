@@ -1,4 +1,4 @@
-"""Computes the minimum time per sample of a layout from the model's operations and the machine's measured peak."""
+"""Computes a layout's minimum time per sample from the model's operations and the machine's measured peak."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.models.graph.flops import graph_costs, total
 from harness.search.tune.candidates import Layout
 
 SLACK = 1.2
-"""The bound is divided by this, because noise lowers a measured peak, and a layout may be faster than the peak
+"""The bound is divided by this factor, because noise lowers a measured peak, and a layout may be faster than the peak
 predicts.
 """
 
@@ -22,17 +22,18 @@ Rates = Callable[[int], Mapping[str, float]]
 def least_sample_ns(
     config: RunConfig, path: Path | None, rates: Rates = stored_or_none
 ) -> Callable[[Layout], float | None]:
-    """Returns a function that computes the minimum time per sample in one instance of a layout, or None if it is
-    unknown.
+    """Returns a function that computes the minimum time per sample in one instance of a layout; the function returns
+    None if the time is unknown.
 
-    The time is known for float32 ONNX files on the backend `ort`, which executes the file's operations, once `machine`
-    has stored peaks.
+    The time is known only for float32 ONNX files on the backend `ort`, which executes the file's operations, and only
+    after `machine` has stored peaks.
     """
     flops = _flops(config, path)
 
     def least_ns(layout: Layout) -> float | None:
         alone, all_of_them = rates(1), rates(layout.threads)
-        # Without a stored peak for this number of threads, assumes at most the speed of as many single threads.
+        # Without a stored peak for this number of threads, assumes at most the speed of the same number of single
+        # threads.
         peak = all_of_them.get("flops_per_s") or alone.get("flops_per_s", 0.0) * layout.threads
         return flops / peak / SLACK * 1e9 if flops and peak else None
 
@@ -40,8 +41,8 @@ def least_sample_ns(
 
 
 def _flops(config: RunConfig, path: Path | None) -> int:
-    """Returns the number of operations in a sample's products;
-    0 if it is unknown or if the products are not in float32.
+    """Returns the number of operations in one sample's matrix products; 0 if it is unknown or if the products are not
+    in float32.
     """
     if config.backend != "ort" or config.device != "cpu" or path is None or path.suffix != ".onnx":
         return 0

@@ -1,4 +1,4 @@
-"""Judges the finalists of `tune` with ordinary LoadGen runs that take turns."""
+"""Judges the finalists in `tune` with ordinary, alternating LoadGen runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,21 +23,21 @@ from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run. A single run of the harness probes for one second."""
+"""Length of the noise probe before each run. Before a single run, the harness probes for one second."""
 
 START_SHARE = 0.9
 """The first rate is this share of the best forecast, because bare loops exclude the cost of issuing queries."""
 
 MOST_PER_S = 1e6
-"""Highest rate in queries/s. For a backend that does almost nothing, bare loops predict a higher rate. But a single
-thread issues the queries, and an Offline run would need more samples than fit into memory.
+"""Highest rate to try, in queries/s. For a backend that does almost nothing, bare loops predict a higher rate, but a
+single thread issues the queries, and an Offline run would need more samples than fit into memory.
 """
 
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""An Offline run has at least this many batches of the largest size per instance. With fewer, the end of the run would
-dominate the result.
+"""An Offline run makes at least this many batches of the largest size per instance. With fewer batches, the end of the
+run would dominate the result.
 """
 
 
@@ -71,9 +71,9 @@ class Rounds:
         return Aim(f"{name}{rate}", "ns", more_is_better=False)
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
-        """Runs each finalist once per round, in alternating order. The runs of a round share one seed.
+        """Runs each finalist once per round, in alternating order. All runs in a round share one seed.
 
-        rounds: maximum number of rounds. Judging ends earlier if more rounds cannot change the decision.
+        rounds: maximum number of rounds. Judging ends earlier if further rounds cannot change the decision.
         """
         if self.scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
@@ -95,8 +95,8 @@ class Rounds:
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
-        """Finds the highest rate at which the best forecast meets the SLO,
-        because placements differ most at this rate.
+        """Finds the highest rate at which the placement with the best forecast meets the SLO, because placements differ
+        most at this rate.
         """
         assert self.slo is not None
         for one in finalists:
@@ -122,8 +122,8 @@ class Rounds:
     def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
         """Returns whether even the fastest answer missed the SLO.
 
-        Raises RunInvalid only the second time, at a lower rate. In a single run, a stall or a queue from the start can
-        make every answer late.
+        Raises RunInvalid only the second time, at a lower rate, because a stall or an initial queue can make every
+        answer in a single run late.
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
@@ -136,7 +136,8 @@ class Rounds:
     def _run(
         self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"
     ) -> Mapping[str, Any] | None:
-        """Makes a run. Returns the content of its result.json, or None with the reason in `failed`.
+        """Makes a run. Returns the content of the run's result.json; on failure, returns None and stores the reason in
+        `failed`.
 
         after: number of later runs, as far as known. bound: `at most` if fewer runs may follow.
         """
@@ -186,7 +187,9 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Returns the number of queries that fill --duration, but at least the number that the percentile needs."""
+        """Returns the number of queries that fill --duration, or the number that the percentile needs if that is
+        larger.
+        """
         seconds = self.config.duration_ns / NS_PER_S
         if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch

@@ -1,4 +1,4 @@
-"""Screens the whole grid of `tune` with bare loops, so that LoadGen has to judge only a few placements."""
+"""Screens the whole `tune` grid with bare loops, so that LoadGen has to judge only a few placements."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,9 +25,9 @@ class Bare(NamedTuple):
     tunable: Mapping[str, Sequence[str]]
     """Maps a backend option to the values to try in addition to the configured value."""
     ended: str = ""
-    """Error that prevented the measurement of larger sizes; '' without an error."""
+    """Error that prevented larger sizes from being measured; '' without an error."""
     fixed_batch: int | None = None
-    """Batch size in samples if the model file fixes it; otherwise None."""
+    """Batch size in samples that the model file fixes; None if it fixes none."""
 
 
 def time_layout(
@@ -39,10 +39,10 @@ def time_layout(
     output: Path,
     progress: Progress,
 ) -> Bare:
-    """Times the batch sizes of a layout in bare loops.
+    """Times a layout's batch sizes in bare loops.
 
     Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: time limit per
-    batch. The first size whose batches take longer is the last size that is timed.
+    batch. After the first size whose batches take longer, no larger size is timed.
     """
     setup = {
         "config": to_plain(config),
@@ -77,15 +77,14 @@ def time_layout(
 
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
-"""Returns the service times of a layout for the given batch sizes.
-Raises a HarnessError if the layout cannot be measured.
+"""Returns a layout's service times for the given batch sizes. Raises a HarnessError if the layout cannot be measured.
 """
 
 NOT_TRIED = "not tried: "
 """Prefix of the reason if no process was started for a layout."""
 
 WITH_OPTIONS = 2
-"""Number of best layouts for which the backend's options are tried."""
+"""The backend's options are tried for this many of the best layouts."""
 
 
 @dataclass(slots=True)
@@ -96,11 +95,11 @@ class Measured:
     values: Mapping[int, float] = field(default_factory=dict)
     """Forecasts for each largest batch size."""
     batch: int = 0
-    """Best value for the largest batch size; 0 without a forecast."""
+    """Best largest batch size; 0 without a forecast."""
     failed: str = ""
-    """Reason why the layout was not measured, or why it cannot meet the SLO."""
+    """Why the layout was not measured, or why it cannot meet the SLO; empty without such a reason."""
     ended: str = ""
-    """Reason why larger batches were not measured."""
+    """Why larger batches were not measured; empty without such a reason."""
     tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Maps a backend option to the values to try in addition to the layout's values."""
 
@@ -144,12 +143,12 @@ class Cut:
     least_ns: Callable[[Layout], float | None] = lambda _layout: None
     """Returns the minimum time per sample in one instance of a layout; None if unknown."""
     measured: dict[Layout, Measured] = field(default_factory=dict)
-    """Layouts that were measured so far, with the default first."""
+    """Layouts measured so far, the default first."""
     fixed_batch: int | None = None
-    """Batch size in samples if the model file fixes it. Known once a layout was loaded."""
+    """Batch size in samples if the model file fixes it. Known once a layout has been loaded."""
     _errors: list[HarnessError] = field(default_factory=list)
     _best: tuple[float, Layout] | None = None
-    """Best forecast among the layouts that were timed so far."""
+    """Best forecast among the layouts timed so far."""
 
     @property
     def has_measured(self) -> bool:
@@ -161,7 +160,7 @@ class Cut:
         """Screens the layouts. configured: backend options that the user has set, which are not varied.
 
         Measures every layout twice, the second time in reverse order, so that a drift of the machine affects all
-        layouts alike. Raises an error if every layout fails to be measured or cannot meet the SLO.
+        layouts equally. Raises an error if no layout could be measured or none can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -182,7 +181,7 @@ class Cut:
         combined = self._all_that_helped(best[0].layout)
         if combined is not None:
             self._pass_twice([combined], near)
-        self._left()  # later passes may have ruled out a layout
+        self._left()  # because later passes may have ruled out a layout
 
     def ranked(self) -> list[Measured]:
         """Returns the layouts with a forecast, best first."""
@@ -191,7 +190,7 @@ class Cut:
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
     def _left(self) -> list[Measured]:
-        """Returns `ranked`. If it is empty, raises the cause of this."""
+        """Returns `ranked`. If the list is empty, raises an error with the cause."""
         ranked = self.ranked()
         if ranked:
             return ranked
@@ -228,7 +227,7 @@ class Cut:
                 bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                if one.parts:  # an earlier pass succeeded, and its times stay
+                if one.parts:  # an earlier pass succeeded, so its times are kept
                     one.ended = one_line(e)
                 else:
                     one.failed = one_line(e)
@@ -282,7 +281,7 @@ class Cut:
         """Returns the layout with all options that helped individually; None if fewer than two options helped."""
         helped = [
             one.layout.options[0]
-            for one in reversed(self.ranked())  # the order keeps the best value of an option
+            for one in reversed(self.ranked())  # this order keeps the best value for each option
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
             and not self.brings_nothing(one)

@@ -101,7 +101,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gain(content: Mapping[str, Any]) -> str:
-    """States how much better the chosen plan is than the plan without tuning."""
+    """States how much better the chosen plan is than a plan without tuning."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
     default = next((one for one in content["finalists"] if one["is_default"]), None)
     if default is None:
@@ -159,7 +159,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """States why the best plan is chosen although it is not measurably better than the next plan."""
+    """States why the best plan is chosen although it is not measurably better than the next one."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
@@ -193,13 +193,13 @@ def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the means of the judged placements, by placement."""
+    """Returns each judged placement's mean, by placement."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """Returns the SLO's bound if its percentile judges placements; otherwise infinity."""
+    """Returns the SLO's bound if placements are judged by its percentile; otherwise infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf

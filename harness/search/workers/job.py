@@ -1,8 +1,8 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and the cost of a cache in which every request
+"""Measures how many workers a set of models needs (`sweep --models`), and how much a cache costs if every request
 misses.
 
-Makes one run per number of workers. Each run has one query in flight per worker, so that queries do not wait. Then
-compares the time of loads through the cache with plain loads. The folder holds workers.json, and the runs in
+Makes one run per number of workers. Each run keeps one query in flight per worker, so that queries do not wait. Then
+compares the time of loads through the cache with plain loads. The folder contains workers.json, and the runs in
 `workers/`.
 """
 
@@ -31,7 +31,7 @@ def problems(config: RunConfig, _options: WorkersOptions) -> Iterator[str]:
         yield "--workers is for a set of models: pass --models FILE"
         return
     if not scenario_named(config.scenario).scheduled:
-        return  # `run` itself refuses a set of models in other scenarios
+        return  # in other scenarios, `run` itself refuses a set of models
     if config.instances is not None:
         yield "--instances sets a single number of workers: sweep takes --workers, e.g. --workers 1,2,4"
     if config.target_qps is not None:
@@ -56,7 +56,7 @@ class _WorkersJob(Study[WorkersOptions]):
         self._results = self._new_folder("sweep-workers", self._config.backend, self._model.name)
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no run was VALID, else 0."""
+        """Makes the runs. Returns 4 if no run was VALID, and 0 otherwise."""
         counts = self._options.workers
         planned_s = [self._config.duration_ns / 1e9] * len(counts)
         for number, workers in enumerate(counts, 1):
@@ -88,7 +88,7 @@ class _WorkersJob(Study[WorkersOptions]):
     def content(self) -> Mapping[str, Any]:
         """Returns the content of workers.json.
 
-        misses: the measurement from harness.models.cache.misses; None if the sweep was stopped before it.
+        misses: the measurement from harness.models.cache.misses; None if the sweep was stopped before this measurement.
         """
         return {
             "schema_version": SCHEMA_VERSION,

@@ -18,7 +18,7 @@ from harness.run.study import (
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
-    """Returns a row of workers.json. A number is None if the run lacks it."""
+    """Returns a row of workers.json. A number that the run lacks is None."""
     latency, models = result["latency_ns"] or {}, result.get("models") or {}
     return {
         "workers": workers,
@@ -35,7 +35,7 @@ def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -
 
 
 class Overhead(NamedTuple):
-    """Time that a cache that always misses adds to a load, as a share of a plain load."""
+    """Time that a cache in which every request misses adds to a load, as a share of a plain load."""
 
     share: float
     half: float

@@ -1,4 +1,4 @@
-"""Computes the tables of a grid from its rows.
+"""Computes a grid's tables from its rows.
 
 Compares only comparable cells, i.e. VALID cells of the same network that differ only in the axis of the table.
 """
@@ -15,13 +15,13 @@ from harness.results.pages.runs.pareto import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
-"""Pairs of axis and value that all cells of one line share."""
+"""Pairs of axis and value that all cells in a line share."""
 
 AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table, with a ratio per batch size. unsure: sizes whose ratio may be 1 within the noise."""
+    """One line in a table, with a ratio per batch size. unsure: sizes whose ratio may be 1 within the noise."""
 
     context: Context
     of: str
@@ -34,7 +34,7 @@ class Best(NamedTuple):
 
     context: Context
     optimal: int | None
-    """The batch size whose doubling gains at most 5 %; None if every doubling gained more."""
+    """The smallest batch size for which doubling gains at most 5 %; None if every doubling gained more."""
     largest: int
     throughput_per_s: float
     unsure: bool = False
@@ -42,10 +42,10 @@ class Best(NamedTuple):
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
-    """Maps each cell that is not ranked to the reason.
+    """Maps each unranked cell to the reason.
 
-    strangers: maps a variant to the reason why it is a different network. scored: whether the real data have labels, in
-    which case a precision without an accuracy is not a result.
+    strangers: maps a variant to the reason why its network is different. scored: whether the real data contain labels,
+    in which case a precision without an accuracy is not a result.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -106,7 +106,7 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
 
 
 def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
-    """Yields the title and the lines of each table of ratios."""
+    """Yields the title and the lines for each table of ratios."""
     yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
     yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
     fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
@@ -118,12 +118,12 @@ def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain of each precision per batch size, because the effect depends on the size."""
+    """Computes each precision's gain per batch size, because the effect depends on the size."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain in the speed of the median batch. Other programs disturb this speed less than the mean."""
+    """Computes the gain in the median batch's speed. Other programs disturb the median batch less than the mean."""
     lines = _ratios(
         rows,
         "precision",
@@ -167,7 +167,9 @@ def numbers(row: Row) -> dict[str, Number]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Maps each cell to the first cell of the same model, shape and data that beats it in every number, or to None."""
+    """Maps each cell to the first cell with the same model, shape and data that beats it in every number; None if no
+    cell does.
+    """
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -183,8 +185,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """Returns the cells of the smallest batch size that reach the accuracy `floor`, or without a floor their model's
-    target, fastest first. Omits cells without a score.
+    """Returns the cells with the smallest batch size that reach the accuracy `floor` or, without a floor, their model's
+    target; fastest first. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)
@@ -202,7 +204,8 @@ def _passes(row: Row, floor: float | None) -> bool:
 
 
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns maps of precision against batch size, one per setting and number. A cell that is not ranked is null."""
+    """Returns maps of precision against batch size, one for each setting and number. A cell that is not ranked is null.
+    """
     measured: dict[str, Callable[[Row], float | None]] = {
         "throughput, samples/s": lambda row: row.throughput_per_s,
         "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,

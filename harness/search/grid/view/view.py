@@ -1,4 +1,4 @@
-"""Reads a grid from its folder: the row of every cell, and the comparisons between cells."""
+"""Reads a grid from its folder: each cell's row, and the comparisons between cells."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,13 +51,13 @@ class View:
     """Content of grid.json."""
     options: GridOptions
     rows: Sequence[Row]
-    """Rows of every cell that was run or cannot run."""
+    """Rows for every cell that was run or that cannot run."""
     structures: Mapping[Cell, Structure | str]
     """Maps a variant to its network, or to the reason why the network is unknown."""
     same_answers: Mapping[Cell, float]
-    """Maps a cell to the share of its answers that are equal to the fp32 answers."""
+    """Maps a cell to the share of its answers that equal the fp32 answers."""
     divergences: Mapping[Cell, Divergence]
-    """Maps a variant to the distance between its outputs and the baseline's outputs."""
+    """Maps a variant to the distance between its outputs and the baseline's."""
 
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:
@@ -70,7 +70,7 @@ class View:
 
     @cached_property
     def namesakes(self) -> Sequence[str]:
-        """Lines about pairs of models that have the same name but are different networks."""
+        """Lines about pairs of models that share a name but contain different networks."""
         return tuple(_namesakes(self.structures, self.labels))
 
     @cached_property
@@ -83,8 +83,8 @@ class View:
         return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Returns an operator's speed at its fastest batch size, as DeepBench reports it;
-        None if its work is unknown.
+        """Returns an operator's speed at its fastest batch size, in DeepBench's terms; None if the operator's work is
+        unknown.
         """
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:
