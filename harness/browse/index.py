@@ -55,7 +55,7 @@ STUDIES: Mapping[str, str] = {
 """
 
 DEEPEST = 5
-"""Runs more than this many folders below the root are not found."""
+"""Runs with more than this many folders between them and the root are not found."""
 
 MOST_ENTRIES = 100_000
 WORTH_STORING = 500

@@ -60,7 +60,7 @@ class Past:
         self._origin_s: float | None = None
         """Time of the first query, on the same clock as `Snapshot.at_s`."""
         self._mark: str | None = None
-        """Name of a phase that has not had its first point yet."""
+        """Name of a phase whose first point is not added yet."""
 
     def add(self, run: str, state: Snapshot) -> None:
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:

@@ -163,9 +163,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
-    """Yields the summary as lines. stopped: for example `2 of 5 runs`; "" if all runs were made. `2 of 5 runs`; "" if
-    all runs were made.
-    """
+    """Yields the summary as lines. stopped: for example `2 of 5 runs`; "" if all runs were made."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     yield f"{valid} of {len(verdicts)} VALID  {'  '.join(words(content))}"

@@ -43,7 +43,7 @@ def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
     """Returns the rates: n - 1 queries divided by the time until the last query was due, or until it was answered
     (results.cc, LogDetail).
 
-    The offered rate comes from the schedule. With a fixed number of queries in flight there is no schedule, so the
+    The offered rate comes from the schedule. A fixed number of queries in flight needs no schedule, so the
     completed rate is used instead.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]

@@ -31,7 +31,7 @@ WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
 """Largest accepted probabilities that the verdict `steady` or `not steady` is wrong."""
 
 EVENTS_CHANGED = 1.5
-"""A share of slow or failed samples counts as changed if it grows by at least this factor."""
+"""A share of slow or failed samples counts as changed if it changes by at least this factor."""
 
 MOST_WARM_UP = 3 / 16
 """Largest share of the run that a slow start may take. The limit for a fast start is MOST_FAST_START."""
