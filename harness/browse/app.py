@@ -168,8 +168,7 @@ def _selection(request: Request) -> Selection:
 
 
 def _is_plotly(name: str) -> bool:
-    """Returns whether this is the file name of the installed plotly script. A copy in the folder is named differently.
-    """
+    """Returns whether this is the file name of the installed plotly script. A copy in the folder is named differently."""
     try:
         return name == pages.plotly_script()[1]
     except PluginUnavailable:

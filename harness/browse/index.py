@@ -115,7 +115,7 @@ class Missing(Exception):
 
 
 class _Known(NamedTuple):
-    """What the last reading of a folder found. signature: changes if the list of files or result.json changes."""
+    """Content that the last reading of a folder found. signature: changes if the list of files or result.json changes."""
 
     signature: Sequence[int]
     entry: Entry | None
@@ -189,7 +189,8 @@ class Index:
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
-        named = run_folder.TIMED.fullmatch(path)  # because reading a study may change its folder's time later
+        # because reading a study may change its folder's time later
+        named = run_folder.TIMED.fullmatch(path)
         at = "{}T{}:{}:{}".format(*named.groups()) if named else None
         entry = Entry(path, at or changed.isoformat(timespec="milliseconds"), inside=inside)
         if not path.isprintable():

@@ -70,8 +70,7 @@ class Side(NamedTuple):
 
 
 class Views:
-    """Makes the pages. Every method returns an HTML page and is safe to call from any thread.
-    """
+    """Makes the pages. Every method returns an HTML page and is safe to call from any thread."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -124,7 +123,8 @@ class Views:
                 folder = within.check_folder(self._root, path)
                 run = run_files.read_files(folder, with_evidence=False)
                 drawn, problem = self._plots_of(path, folder)
-                config = str(folder.absolute() / run_folder.CONFIG)  # this server's user may see the path
+                # this server's user may see the path
+                config = str(folder.absolute() / run_folder.CONFIG)
                 articles = [report.article(run, drawn, config)]
             except (OSError, HarnessError) as e:
                 problem = one_line(e)

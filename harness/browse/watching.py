@@ -69,7 +69,8 @@ class Past:
         self.state, self.last, self.run = state, state, run
         if not state.has_begun:
             return
-        if state.is_answered and self._mark is None:  # because the rate would fall to 0 after all samples are answered
+        # because the rate would fall to 0 after all samples are answered
+        if state.is_answered and self._mark is None:
             return
         if not self._recent and (begin := begin_of(state)) is not None:
             self._recent.append(begin)

@@ -58,8 +58,7 @@ class Family:
         self._threads: dict[int, _Threads] = {}
 
     def read(self) -> Row:
-        """Returns the values by host.csv column. Raises OSError if the process itself has ended (descendants may end).
-        """
+        """Returns the values by host.csv column. Raises OSError if the process itself has ended (descendants may end)."""
         memory: dict[str, float] = {}
         for pid in self._alive():
             try:
@@ -150,8 +149,7 @@ class _Place(NamedTuple):
 
 
 def _read(task: Path) -> tuple[Row, _Place | None]:
-    """Returns a thread's counts and place; the place is None if the thread has ended.
-    """
+    """Returns a thread's counts and place; the place is None if the thread has ended."""
     counts: dict[str, float] = {}
     cores = 0
     for line in _content(f"{task}/status").splitlines():

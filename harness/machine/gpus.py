@@ -1,5 +1,4 @@
-"""Reads the GPUs of a run through NVML: the model and settings once, and the state every second.
-"""
+"""Reads the GPUs of a run through NVML: the model and settings once, and the state every second."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,8 +160,7 @@ def _with_children(pids: Sequence[int]) -> set[int]:
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns `gpus` in result.json: the state of each GPU during LoadGen's window. A value is None if it was not read.
-    """
+    """Returns `gpus` in result.json: the state of each GPU during LoadGen's window. A value is None if it was not read."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith("gpu"))
     numbers = sorted({int(name[3:].partition("_")[0]) for name in names})
     return [_summary(number, rows) for number in numbers]

@@ -175,8 +175,7 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
 
 
 def fingerprint() -> Mapping[str, Any]:
-    """Returns the content of environment.json: machine, system, software versions, and settings that affect the speed.
-    """
+    """Returns the content of environment.json: machine, system, software versions, and settings that affect the speed."""
     usable = cores.available()
     about = _about(usable)
     return {
@@ -214,8 +213,7 @@ def _about(usable: cores.Cores) -> dict[str, Any]:
 
 
 def _names(variable: str) -> str:
-    """Removes the folders from an environment variable: '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'.
-    """
+    """Removes the folders from an environment variable: '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'."""
     return re.sub(r"[^\s:]*/", "", variable)
 
 
@@ -234,8 +232,7 @@ def _package_versions() -> Mapping[str, str]:
 
 
 def _harness_version() -> Mapping[str, object]:
-    """Returns the harness's version and, in a checkout, the commit and whether files differ from the commit.
-    """
+    """Returns the harness's version and, in a checkout, the commit and whether files differ from the commit."""
     from harness import __version__
 
     root = Path(__file__).parents[2]

@@ -92,8 +92,7 @@ class HostReader:
     """Adds a row to `log` each time `look` is called."""
 
     def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
-        """root: the folder that contains proc and sys, from which all files are read. device: the run's --device.
-        """
+        """root: the folder that contains proc and sys, from which all files are read. device: the run's --device."""
         self.gpus = Gpus(device)
         self.log = HostLog()
         self.pids: Sequence[int] = ()  # IDs of the measured processes when they run
@@ -128,8 +127,7 @@ class HostReader:
         self.log.rows.append(row)
 
     def _settings(self) -> Row:
-        """Returns the number of cores under each governor, smt_active and turbo as 1 or 0, and the CPU quota in cores.
-        """
+        """Returns the number of cores under each governor, smt_active and turbo as 1 or 0, and the CPU quota in cores."""
         cores = Counter(text(path) for path in self._governors)
         settings: dict[str, float] = {f"governor_{name}": n for name, n in cores.items() if name}
         others: dict[str, str | float | None] = {

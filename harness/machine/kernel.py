@@ -14,14 +14,12 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Returns the ID of the machine's current boot, which is the same in all containers, or "" if it cannot be read.
-    """
+    """Returns the ID of the machine's current boot, which is the same in all containers, or "" if it cannot be read."""
     return text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def call(function: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Calls a function in the C library. Raises OSError if the function fails, and AttributeError if it does not exist.
-    """
+    """Calls a function in the C library. Raises OSError if the function fails, and AttributeError if it does not exist."""
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = getattr(libc, function)(*words)

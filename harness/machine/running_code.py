@@ -210,8 +210,7 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Returns whether Python executes any line of the .pth file, because lines that are not code only name folders.
-    """
+    """Returns whether Python executes any line of the .pth file, because lines that are not code only name folders."""
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -289,8 +288,7 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _package(path: Path, md5: str) -> str | None:
-    """Returns the Debian package that lists the file with this digest. Debian lists files in /etc in its `status` file.
-    """
+    """Returns the Debian package that lists the file with this digest. Debian lists files in /etc in its `status` file."""
     names = {str(path), f"/usr{path}", str(path).removeprefix("/usr")}
     lines = {f"{md5}  {name[1:]}" for name in names}
     for listed in sorted(_DEBIAN.glob("info/*.md5sums")):

@@ -70,8 +70,7 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Returns the processor time of each thread so far in ns, by thread ID, or {} if the kernel lacks schedstat.
-    """
+    """Returns the processor time of each thread so far in ns, by thread ID, or {} if the kernel lacks schedstat."""
     time.sleep(TICK_S)
     ran_ns = {}
     for task in tasks():

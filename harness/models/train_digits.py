@@ -46,8 +46,10 @@ EPOCHS, BATCH = 60, 64  # number of passes over the training images, and of imag
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, because its memory is sized at export
-IR_VERSION = 10  # IR version of onnx 1.16, because older runtimes refuse files with the IR version of newer packages
+# maximum batch of the ExecuTorch program, because its memory is sized at export
+MOST_SAMPLES = 1024
+# IR version of onnx 1.16, because older runtimes refuse files with the IR version of newer packages
+IR_VERSION = 10
 
 # The libraries read these variables when they are first imported. The last bit of a sum depends on the order of its
 # terms. The variables therefore select one thread, and one instruction set for all CPUs that support it.
@@ -62,7 +64,8 @@ DETERMINISTIC_ENVIRONMENT = {
 FILES = (
     "datasets/parts/digits.npz",  # the held-out images and their labels
     "harness/models/shipped/digits_weights.npz",  # see Weights
-    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, in the same format
+    # the first CALIBRATED_ON training images, in the same format
+    "datasets/parts/digits_calibration.npz",
     # # The files contain the same weights. WRITERS maps the name of each format to the function that writes it.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
@@ -233,7 +236,8 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    (path / "assets").rmdir()  # remove this folder, which is always empty, because git would not store it
+    # remove this folder, which is always empty, because git would not store it
+    (path / "assets").rmdir()
 
 
 def write_tflite(path: Path, weights: Weights) -> None:
@@ -383,7 +387,8 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 def write_mnn(path: Path, weights: Weights) -> None:
     """Converts the ONNX file to MNN. Replaces the random identifier of MNN's converter with zeros."""
-    import _tools  # used because MNN's own command, mnnconvert, sends usage reports to its developers
+    # used because MNN's own command, mnnconvert, sends usage reports to its developers
+    import _tools
 
     with tempfile.TemporaryDirectory() as folder:
         onnx, made = Path(folder) / "digits.onnx", Path(folder) / "digits.mnn"

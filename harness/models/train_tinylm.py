@@ -88,8 +88,7 @@ def _strings(drawn: Drawn) -> list[bytes]:
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model, which maps (n, length) tokens to (n, length, len(PIECES)) logits.
-    """
+    """Returns the untrained torch model, which maps (n, length) tokens to (n, length, len(PIECES)) logits."""
     import torch
     from torch import nn
 

@@ -25,8 +25,7 @@ def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
 
 
 def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
-    """Returns whether the first elements are equal, the only comparison that MLPerf's TEST01 makes.
-    """
+    """Returns whether the first elements are equal, the only comparison that MLPerf's TEST01 makes."""
     size = np.dtype(dtype).itemsize
     if min(len(payload), len(expected)) < size:
         return len(payload) == len(expected)
@@ -89,8 +88,7 @@ differ by 0.002.
 
 
 def limits(precision: str) -> Limits:
-    """Returns the limits for a precision. A precision that harness/core/number_types.py does not list counts as exact.
-    """
+    """Returns the limits for a precision. A precision that harness/core/number_types.py does not list counts as exact."""
     return _ROUNDED if BITS.get(precision, 64) < BITS["float32"] else _EXACT
 
 

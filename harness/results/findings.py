@@ -96,8 +96,7 @@ class Findings:
 
     @property
     def own_data(self) -> bool:
-        """Whether the dataset is the one in the manifest, because the manifest's accuracy applies only to this dataset.
-        """
+        """Whether the dataset is the one in the manifest, because the manifest's accuracy applies only to this dataset."""
         return self.dataset == default_dataset(self.model)
 
     @property

@@ -68,8 +68,7 @@ class CheckedFolder(NamedTuple):
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, they are None and [].
-        """
+        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, they are None and []."""
         try:
             stored = _read_result(self.folder)
         except ConfigError:
@@ -161,8 +160,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the datasets and metrics whose untrusted code or programs `check` would have to run to compute the score.
-    """
+    """Returns the datasets and metrics whose untrusted code or programs `check` would have to run to compute the score."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))

@@ -65,8 +65,7 @@ def absolute(requested: RunConfig) -> dict[str, Any]:
 
 
 def without_folder(config: RunOptions) -> list[str]:
-    """Returns the fields in a stored configuration that contain a file name without a folder, as `publish` writes them.
-    """
+    """Returns the fields in a stored configuration that contain a file name without a folder, as `publish` writes them."""
     fields = [
         name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
     ]

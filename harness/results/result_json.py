@@ -163,8 +163,7 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """Returns the reason if the job lacks one of the runs that --mode requests. Used only if no other reason was found.
-    """
+    """Returns the reason if the job lacks one of the runs that --mode requests. Used only if no other reason was found."""
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):

@@ -111,8 +111,7 @@ def is_study(folder: Path) -> bool:
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
-    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>. Adds a number if two runs start at the same time.
-    """
+    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>. Adds a number if two runs start at the same time."""
     if out is not None:
         return ResultFolder(out)
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")

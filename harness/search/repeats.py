@@ -192,8 +192,7 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the table with the numbers over all runs; nothing with fewer than two usable runs.
-    """
+    """Yields the table with the numbers over all runs; nothing with fewer than two usable runs."""
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
         heads = columns(f"number | mean of the runs [ns] | {level} [ns] | least [ns] | most [ns]")

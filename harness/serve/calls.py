@@ -66,8 +66,7 @@ class Call:
         return self.raw[-1].end if self.raw else 0
 
     def inputs(self, tensors: memoryview) -> Mapping[str, Array]:
-        """Returns all inputs by name. tensors: the bytes that follow the JSON. Raises Refusal if the bytes do not fit.
-        """
+        """Returns all inputs by name. tensors: the bytes that follow the JSON. Raises Refusal if the bytes do not fit."""
         if len(tensors) != self.raw_bytes:
             raise Refusal(
                 400,

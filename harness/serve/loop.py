@@ -1,5 +1,4 @@
-"""Serves HTTP/1.1 connections on one thread: reads requests, calls the handler for each, and sends the replies.
-"""
+"""Serves HTTP/1.1 connections on one thread: reads requests, calls the handler for each, and sends the replies."""
 
 import errno
 import os
@@ -351,7 +350,8 @@ class Loop:
             return
         self._send(connection, [content])
         if is_last and connection.keeps_open and not connection.unsent:
-            self._answer(connection, time.time_ns())  # handles further requests that arrived together with the last one
+            # handles further requests that arrived together with the last one
+            self._answer(connection, time.time_ns())
 
     def _send(self, connection: _Connection, parts: Parts) -> None:
         try:
@@ -377,8 +377,7 @@ class Loop:
 
     @staticmethod
     def _while_incomplete(connection: _Connection) -> int:
-        """Returns the events to watch while a reply is incomplete: only the end of the connection.
-        """
+        """Returns the events to watch while a reply is incomplete: only the end of the connection."""
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
@@ -392,7 +391,8 @@ class Loop:
         if connection.later is not None:
             return
         if connection.keeps_open:
-            self._answer(connection, time.time_ns())  # handles further requests that arrived together with the last one
+            # handles further requests that arrived together with the last one
+            self._answer(connection, time.time_ns())
         else:
             self._finish(connection)
 

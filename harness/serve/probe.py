@@ -40,8 +40,7 @@ def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int
 
 
 def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
-    """Returns the server's description as plain values. Sends each model a sample of zeros to determine the encoding.
-    """
+    """Returns the server's description as plain values. Sends each model a sample of zeros to determine the encoding."""
     server = servers_of(config)[0]
     is_grpc = server.address.grpc
     link = link_to(server, request_timeout_s(config))

@@ -155,8 +155,7 @@ class Parser:
         return head, end
 
     def _begin_body(self, head: Head, begin: bytes) -> Request | None:
-        """Starts reading a body. begin: the first bytes of the body; if the body is chunked, more bytes may follow it.
-        """
+        """Starts reading a body. begin: the first bytes of the body; if the body is chunked, more bytes may follow it."""
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:

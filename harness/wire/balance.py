@@ -24,8 +24,7 @@ P = TypeVar("P", bound=Place)
 
 
 class Free(Protocol[P]):
-    """Places that carry no request. Each operation is atomic under the GIL, or is retried if another thread interferes.
-    """
+    """Places that carry no request. Each operation is atomic under the GIL, or is retried if another thread interferes."""
 
     def append(self, place: P, /) -> None: ...
 
@@ -43,8 +42,7 @@ class Free(Protocol[P]):
 
 
 class Balance(Generic[P]):
-    """Free places at several servers. `pop` returns a place at the server with the lowest load relative to its speed.
-    """
+    """Free places at several servers. `pop` returns a place at the server with the lowest load relative to its speed."""
 
     def __init__(self, most: Sequence[int], speeds: Sequence[float]) -> None:
         """most: number of requests that each server may hold at once. speeds: one per server, all in the same unit."""

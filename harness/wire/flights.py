@@ -94,10 +94,13 @@ class Flights:
         self._reader = reader
         self._waiting: deque[Flight] = deque()
         self._free: Free[Connection] = balanced(connections, len(servers)) if free is None else free
-        self._open: dict[int, Connection] = {}  # maps a file descriptor to its connection, for every open connection
-        self._failed: deque[Flight] = deque()  # flights that failed before they were sent; the next turn returns them
+        # maps a file descriptor to its connection, for every open connection
+        self._open: dict[int, Connection] = {}
+        # flights that failed before they were sent; the next turn returns them
+        self._failed: deque[Flight] = deque()
         self._again: deque[Flight] = deque()
-        self._new: deque[Connection] = deque()  # new connections, reserved for flights that are sent again
+        # new connections, reserved for flights that are sent again
+        self._new: deque[Connection] = deque()
         self._broken: deque[tuple[Connection, Flight, OSError]] = deque()
         self._epoll = select.epoll()
         self._wake = eventfd(0, EFD_NONBLOCK)
@@ -127,7 +130,8 @@ class Flights:
         """
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._replied_ns = 0  # time of the last reply
-        self._silent_ns: list[int] = []  # start of each request that has timed out since the last reply
+        # start of each request that has timed out since the last reply
+        self._silent_ns: list[int] = []
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
@@ -228,8 +232,7 @@ class Flights:
     # Methods of the receiving thread.
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Receives replies, waiting at most timeout_s, and sends waiting requests on connections that have become free.
-        """
+        """Receives replies, waiting at most timeout_s, and sends waiting requests on connections that have become free."""
         done: list[Flight] = []
         before_s = monotonic()
         events = self._epoll.poll(min(self._tick_s, timeout_s))
@@ -387,7 +390,8 @@ class Flights:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
             other.number == number and other.replies > replies
-            for other in list(self._open.values())  # a copy, because the opening threads add connections
+            # a copy, because the opening threads add connections
+            for other in list(self._open.values())
         ):
             self.closes_after[number] = replies
 
@@ -535,8 +539,7 @@ class Flights:
         self.refused.clear()
 
     def peers(self) -> list[tuple[str, bool]]:
-        """Returns each server's address, and whether the server is on this machine, according to its first connection.
-        """
+        """Returns each server's address, and whether the server is on this machine, according to its first connection."""
         return self._peers
 
     def close(self) -> None:

@@ -25,8 +25,7 @@ _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 
 def _is_of_server(error: Exception) -> bool:
-    """Returns whether the server caused the error; a name that cannot be resolved is a ConfigError.
-    """
+    """Returns whether the server caused the error; a name that cannot be resolved is a ConfigError."""
     return isinstance(error, OSError) and error.errno not in _LACKS
 
 

@@ -20,8 +20,7 @@ class Peak(NamedTuple):
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls down.
-    """
+    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls down."""
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):

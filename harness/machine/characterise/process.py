@@ -35,7 +35,8 @@ def _measure(channel: Channel) -> None:
     task = channel.receive()
     if task is None:
         return
-    threads.run_on(task["processors"])  # must come before a library starts threads, which inherit the pinning
+    # must come before a library starts threads, which inherit the pinning
+    threads.run_on(task["processors"])
     plan, most = Plan(**task["plan"]), task["most_threads"]
     known: dict[str, Mapping[str, Point]] = {}
     with energy.counting() as counter:

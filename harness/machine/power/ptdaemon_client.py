@@ -109,8 +109,7 @@ def _errors(output: str) -> str:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Stops the client and its run, so that the run saves its measurements and the director detects the end.
-    """
+    """Stops the client and its run, so that the run saves its measurements and the director detects the end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

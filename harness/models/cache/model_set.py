@@ -1,5 +1,4 @@
-"""Reads the file of --models, which defines a set of models, their popularity, and the cache that serves them.
-"""
+"""Reads the file of --models, which defines a set of models, their popularity, and the cache that serves them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,4 @@
-"""Simulates a sequence of cache requests without loading anything. Computes request counts, and hit rates by capacity.
-"""
+"""Simulates a sequence of cache requests without loading anything. Computes request counts, and hit rates by capacity."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -33,7 +32,8 @@ def play(
     """Simulates the requests one after the other. Each item is released before the next request."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
-        assert grant is not None  # each item is released before the next request, so every request is granted at once
+        # each item is released before the next request, so every request is granted at once
+        assert grant is not None
         left = residents.release(key) if grant.kept else ()
         how = HIT if grant.hit else LOADED if grant.kept else ALONE
         yield Served(how, (*grant.evicted, *left))

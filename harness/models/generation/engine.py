@@ -92,7 +92,8 @@ class Generator:
         self._has_mask, self._has_positions = MASK in names, POSITIONS in names
         self._caches = [*_caches(inputs, about.context, most_sequences)]
         self._working: list[Answering] = []
-        self._lengths = np.zeros(most_sequences, np.int64)  # number of tokens in each row of the caches
+        # number of tokens in each row of the caches
+        self._lengths = np.zeros(most_sequences, np.int64)
         self._waiting: deque[Answering] = deque()
         self.prefixes: PrefixCache | None = None
         """The prefix cache, or None if every prompt is computed in full."""
@@ -149,8 +150,7 @@ class Generator:
         self._waiting.clear()
 
     def step(self) -> Sequence[Answering]:
-        """Adds a token to each active sequence, starts waiting sequences, and returns all sequences that got a token.
-        """
+        """Adds a token to each active sequence, starts waiting sequences, and returns all sequences that got a token."""
         self._remove(lambda one: not one.is_wanted)
         if self._working:
             self._decode()
@@ -270,7 +270,8 @@ class Generator:
         if self._has_positions:
             given[POSITIONS] = np.ascontiguousarray(positions)
         outputs = self._infer(Batch(len(tokens), given))
-        assert isinstance(outputs, Mapping)  # a model with a key-value cache returns the logits and the cache
+        # a model with a key-value cache returns the logits and the cache
+        assert isinstance(outputs, Mapping)
         return outputs
 
     def _take(self, sequences: Sequence[Answering], logits: Array) -> None:
@@ -285,8 +286,7 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy of the logits in which the end tokens of answers that are still too short are set to -inf.
-        """
+        """Returns a copy of the logits in which the end tokens of answers that are still too short are set to -inf."""
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:

@@ -84,15 +84,13 @@ class PrefixCache:
         return keys, blocks
 
     def _use(self, keys: Sequence[_Key]) -> None:
-        """Marks these blocks as the most recently used, in reverse order, so that later blocks are dropped first.
-        """
+        """Marks these blocks as the most recently used, in reverse order, so that later blocks are dropped first."""
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
 
 class StepPrefixes:
-    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until it is computed.
-    """
+    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until it is computed."""
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache

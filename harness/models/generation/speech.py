@@ -45,8 +45,7 @@ class SpeechGenerator(EngineGenerator):
 
 
 class SpeechBackend(TokenBackend):
-    """Transcribes batches of recordings. A recording is (samples,) float32, and a transcript is a uint8 array in UTF-8.
-    """
+    """Transcribes batches of recordings. A recording is (samples,) float32, and a transcript is a uint8 array in UTF-8."""
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Transcription, setup: BackendSetup

@@ -1,5 +1,4 @@
-"""Generates tokens with a token engine, such as ONNX Runtime GenAI, which is a backend that manages its own cache.
-"""
+"""Generates tokens with a token engine, such as ONNX Runtime GenAI, which is a backend that manages its own cache."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -9,8 +9,7 @@ from harness.profiler import WiredNode, Wiring
 
 
 def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
-    """Returns the ascending indices of the graph's nodes for each node of the file. The tuple is empty for a constant.
-    """
+    """Returns the ascending indices of the graph's nodes for each node of the file. The tuple is empty for a constant."""
     return [_behind(node, graph) for node in file.nodes]
 
 

@@ -71,8 +71,7 @@ def _elements(operands: Sequence[Operand | None], position: int) -> int:
 
 
 def conv(work: Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
-    """kernel, bias: positions of the inputs with the weights and the bias. Weights are (Cout, Cin / group, kernel...).
-    """
+    """kernel, bias: positions of the inputs with the weights and the bias. Weights are (Cout, Cin / group, kernel...)."""
     macs = work.output_elements * prod(work.shape(kernel)[1:])
     has_bias = bias is not None and work.has(bias)
     return macs, 2 * macs + work.output_elements * (has_bias + _fused(work))

@@ -25,7 +25,8 @@ _MOVES = (
     "Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements",
     "EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero",
     "QLinearConcat", "QLinearWhere", "BiasDropout",
-    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # operators that only ONNX Runtime defines
+    # operators that only ONNX Runtime defines
+    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",
 )  # fmt: skip
 
 _ONE_EACH = (
@@ -36,7 +37,8 @@ _ONE_EACH = (
 )  # fmt: skip
 
 _SEVERAL_EACH = {
-    "BatchNormalization": 2,  # the four parameters per channel are combined into a factor and an offset in advance
+    # the four parameters per channel are combined into a factor and an offset in advance
+    "BatchNormalization": 2,
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
     "SkipLayerNormalization": 9,
@@ -116,7 +118,8 @@ RULES: Mapping[str, rules.Rule] = {
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), rules.per_input(2)),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), rules.variadic),
     **dict.fromkeys(_POOLS, rules.pool),
-    "DynamicQuantizeLinear": rules.per_input(6),  # minimum and maximum, then the operations of QuantizeLinear
+    # minimum and maximum, then the operations of QuantizeLinear
+    "DynamicQuantizeLinear": rules.per_input(6),
     "LRN": rules.lrn,
     "Resize": rules.resize,
     "Upsample": rules.resize,

@@ -75,7 +75,8 @@ def cost(
     if op_type in RULES:
         try:
             macs, flops = RULES[op_type](work)
-        except (ValueError, LookupError, ZeroDivisionError):  # the rule needs a shape that is unknown
+        # the rule needs a shape that is unknown
+        except (ValueError, LookupError, ZeroDivisionError):
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 
@@ -129,8 +130,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """Returns the type of the constant that a weight is dequantised from, or None for other tensors.
-    """
+    """Returns the type of the constant that a weight is dequantised from, or None for other tensors."""
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None

@@ -106,8 +106,7 @@ def _values(
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """Returns the value, or an array of the same shape that takes no memory if the operator reads only the shape.
-    """
+    """Returns the value, or an array of the same shape that takes no memory if the operator reads only the shape."""
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value

@@ -121,7 +121,8 @@ def _stands(standing: _Standing, rule: _Rule | None) -> bool:
         return False
     try:
         like = rule(standing)
-    except (LookupError, ValueError):  # an input that the rule needs is omitted or is not a constant
+    # an input that the rule needs is omitted or is not a constant
+    except (LookupError, ValueError):
         return False
     standing.add("Identity", like, to=standing.node.output[0])
     for position in _ALSO_LIKE_FIRST.get(standing.node.op_type, ()):

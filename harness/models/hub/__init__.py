@@ -1,2 +1,1 @@
-"""Model files from the HuggingFace Hub: their names, the lists of repository files, and the hub's cache.
-"""
+"""Model files from the HuggingFace Hub: their names, the lists of repository files, and the hub's cache."""

@@ -83,8 +83,7 @@ class Builder:
         self.channels = channels
 
     def norm(self, factor: float = 1.0) -> None:
-        """factor: mean of the scales, which is below 1 on a residual branch to keep sums in range.
-        """
+        """factor: mean of the scales, which is below 1 on a residual branch to keep sums in range."""
         scale, variance = (self._weight((self.channels,), 0.1, at=at) for at in (factor, 1.0))
         shift, mean = (self._weight((self.channels,), 0.01) for _ in range(2))
         self.add("BatchNormalization", scale, shift, mean, variance, epsilon=1e-5)
@@ -104,8 +103,7 @@ class Builder:
         self.linear(_CLASSES, output="logits")
 
     def _weight(self, shape: tuple[int, ...], spread: float | None = None, at: float = 0.0) -> str:
-        """spread: the standard deviation around `at`, by default He's value for a kernel.
-        """
+        """spread: the standard deviation around `at`, by default He's value for a kernel."""
         spread = (2.0 / np.prod(shape[1:])) ** 0.5 if spread is None else spread
         array = self._random.standard_normal(shape, dtype=np.float32)
         np.abs(array, out=array) if at else None

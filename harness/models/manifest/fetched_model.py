@@ -60,8 +60,7 @@ class FetchedModel(Model, ABC):
 
     @abstractmethod
     def _in_cache(self) -> Path | None:
-        """Returns the file, or the folder of a SavedModel, or None if a file that the model reads is missing.
-        """
+        """Returns the file, or the folder of a SavedModel, or None if a file that the model reads is missing."""
 
     @abstractmethod
     def _check(self, path: Path, /) -> None:

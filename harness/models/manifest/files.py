@@ -55,8 +55,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a single file, or the digest that `listed` computes if the file reads other files.
-    """
+    """Returns the SHA-256 of a single file, or the digest that `listed` computes if the file reads other files."""
     files = files_of(path)
     if list(files.values()) == [path]:
         return sha256_alone(path)
@@ -123,8 +122,7 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 
 def _read_by(path: Path) -> set[str]:
-    """Returns the names of the files that `path` reads, relative to its folder. Returns an empty set for other formats.
-    """
+    """Returns the names of the files that `path` reads, relative to its folder. Returns an empty set for other formats."""
     if (weights := _weights_beside(path)) is not None:
         return {weights.name} if weights.exists() else set()
     try:
@@ -136,8 +134,7 @@ def _read_by(path: Path) -> set[str]:
 
 
 def _weights_beside(path: Path) -> Path | None:
-    """Returns the only other file that a model in this format can read, or None for another format.
-    """
+    """Returns the only other file that a model in this format can read, or None for another format."""
     if path.suffix in (".xml", ".param"):
         return path.with_suffix(".bin")
     return path.with_name(f"{path.name}.weight") if path.suffix == ".mnn" else None

@@ -1,5 +1,4 @@
-"""Recognises the format of a model file without a manifest, and raises an error if the chosen backend does not read it.
-"""
+"""Recognises the format of a model file without a manifest, and raises an error if the chosen backend does not read it."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -129,8 +128,7 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 
 def _no_model(path: Path) -> tuple[str, str] | None:
-    """Returns a description of a file or folder that no backend reads, and advice, or None if the kind is unknown.
-    """
+    """Returns a description of a file or folder that no backend reads, and advice, or None if the kind is unknown."""
     own = format_of(path)
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
@@ -181,8 +179,7 @@ def _format_of_folder(path: Path) -> Format | None:
 
 
 def suffix_of(name: str) -> str:
-    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`.
-    """
+    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     both = "".join(suffixes[-2:])
     return both if both in BY_SUFFIX else "".join(suffixes[-1:])

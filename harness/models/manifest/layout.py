@@ -62,7 +62,8 @@ class Layout:
     def sample(self, spec: TensorSpec, fixed: int | None) -> TensorSpec:
         """Returns an input of the file with the batch axis first and the frame axis second. fixed: see `samples`."""
         axis = self.input_axes[spec.name]
-        assert axis is not None  # the manifest's validation ensures that an input without a batch axis has a `value`
+        # the manifest's validation ensures that an input without a batch axis has a `value`
+        assert axis is not None
         batch = spec.shape[axis] if fixed is None else fixed
         frames = (self.frames or FRAMES,) if self.states else ()
         rest = (*spec.shape[:axis], *spec.shape[axis + 1 :])

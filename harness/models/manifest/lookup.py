@@ -77,8 +77,7 @@ def parse_manifest(content: object, source: str) -> Manifest:
 
 
 def field_problem(error: Any) -> str:
-    """Describes what is wrong with a field of a file, and its value. error: an item of `ValidationError.errors()`.
-    """
+    """Describes what is wrong with a field of a file, and its value. error: an item of `ValidationError.errors()`."""
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown field {field!r:.100}"
@@ -146,8 +145,7 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Returns whether the value of --model is a file or folder, not the name of a shipped, generated or fetched model.
-    """
+    """Returns whether the value of --model is a file or folder, not the name of a shipped, generated or fetched model."""
     if text.startswith(ELSEWHERE) or text in named_models():
         return False  # zoo/resnet50_v1.5, for example, is a name, and .5 is not a suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))

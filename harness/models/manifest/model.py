@@ -261,7 +261,8 @@ class Model:
             if there is not None and there.resolve() == path.resolve():
                 return file.names
         kind = format_of(path)
-        own = kind.name if kind is not None else "onnx"  # not a known format, so it is ONNX Runtime's .ort
+        # not a known format, so it is ONNX Runtime's .ort
+        own = kind.name if kind is not None else "onnx"
         source = files.get(MADE_OF.get(own, own)) or files.get(own)
         return source.names if source is not None else {}
 
@@ -336,7 +337,8 @@ class Model:
         try:
             inside = path.resolve().is_relative_to(folder.resolve())
             path.exists()
-        except (OSError, ValueError, RuntimeError) as e:  # the path is too long, contains a NUL or is a loop of links
+        # the path is too long, contains a NUL or is a loop of links
+        except (OSError, ValueError, RuntimeError) as e:
             raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
         if not inside:
             raise ConfigError(f"model {self.name!r}: file {name} is outside the manifest's folder")

@@ -1,5 +1,4 @@
-"""Starts the process of a plug-in's instance, which may write only to its own folder.
-"""
+"""Starts the process of a plug-in's instance, which may write only to its own folder."""
 
 import os
 from pathlib import Path

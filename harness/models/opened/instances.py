@@ -115,9 +115,11 @@ def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
-    if config.url:  # the server forms the batches, so a request contains one sample unless the user sets a size
+    # the server forms the batches, so a request contains one sample unless the user sets a size
+    if config.url:
         return min(config.max_batch or 1, MAX_BATCH)
-    if model.workers is not None:  # batches contain one sample, because waiting queries may need different models
+    # batches contain one sample, because waiting queries may need different models
+    if model.workers is not None:
         return 1
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = _set_batch(config, model) or default

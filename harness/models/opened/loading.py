@@ -110,7 +110,8 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
     model in another precision.
     """
     if config.model_file is not None:
-        files_of(config.model_file)  # raises an error for a damaged file before a framework reads it
+        # raises an error for a damaged file before a framework reads it
+        files_of(config.model_file)
         return config.model_file
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
@@ -432,7 +433,8 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
     paths = []
     for name in FORMATS:
         if model.may_have(name):
-            with suppress(HarnessError):  # a missing file is acceptable if the backend does not need it
+            # a missing file is acceptable if the backend does not need it
+            with suppress(HarnessError):
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):
         if path is not None and (tables := tables_of(path)):

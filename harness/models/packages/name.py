@@ -51,8 +51,7 @@ class PackageName(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The requirement in canonical spelling. All spellings of the same package and version give the same text.
-        """
+        """The requirement in canonical spelling. All spellings of the same package and version give the same text."""
         if self.prefix == NPM:
             return self.requirement
         return f"{canonicalize_name(self.package)}=={canonicalize_version(self.version)}"
@@ -115,8 +114,7 @@ def _is_inside(file: str | None) -> bool:
 
 
 def _no_version(prefix: str, text: str) -> str:
-    """Returns the end of the message for a name without a version, which explains how to find a version.
-    """
+    """Returns the end of the message for a name without a version, which explains how to find a version."""
     package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
     if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
         return ""

@@ -58,8 +58,7 @@ def known_listing(name: PackageName) -> Listing | None:
 
 
 def listing(name: PackageName, say: Say) -> Listing:
-    """Returns the archive and the files of a package, and downloads the package unless it was downloaded before.
-    """
+    """Returns the archive and the files of a package, and downloads the package unless it was downloaded before."""
     known = known_listing(name)
     if known is not None:
         return known
@@ -139,8 +138,7 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache, and downloads it unless a user has put it there.
-    """
+    """Returns the archive in the cache, and downloads it unless a user has put it there."""
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:

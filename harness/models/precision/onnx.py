@@ -50,7 +50,8 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 
 
 def require(precision: str) -> None:
-    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # check both, because neither installs the other
+    # check both, because neither installs the other
+    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):
         if find_spec(module) is None:
             raise PluginUnavailable(
                 f"{precision} is made with the module {module!r}: {how_to_install(extra)}"

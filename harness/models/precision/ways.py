@@ -1,5 +1,4 @@
-"""Maps each backend to its precisions, and each precision to a backend option or a converted file.
-"""
+"""Maps each backend to its precisions, and each precision to a backend option or a converted file."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -195,7 +195,8 @@ class SequenceBackend:
         return _alone_or_named({n: self._rows(n, rows, count) for n, rows in answers.items()})
 
     def _by_sample(self, answers: Arrays, count: int) -> Outputs:
-        if self.layout.rows_follow_data:  # the batch is one sample, whose answer is the whole output
+        # the batch is one sample, whose answer is the whole output
+        if self.layout.rows_follow_data:
             return {
                 name: [rows] if self.layout.outputs[name] is None else self._rows(name, rows, count)  # type: ignore[misc]
                 for name, rows in answers.items()
@@ -307,7 +308,8 @@ def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
     """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: number of axes
     to put in front.
     """
-    assert axis is not None  # the manifest's validation ensures that an input without a batch axis has a `value`
+    # the manifest's validation ensures that an input without a batch axis has a `value`
+    assert axis is not None
     if frames:
         return np.ascontiguousarray(np.moveaxis(rows, (1, 0), (0, 1 + axis)))
     return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
@@ -323,8 +325,7 @@ def _joined(each: Sequence[Arrays], axes: Mapping[str, int | None]) -> Arrays:
 
 
 def _apart(joined: Arrays, axes: Mapping[str, int | None], count: int) -> list[Arrays]:
-    """Splits joined arrays into separate arrays for each of the first `count` sequences, the inverse of `_joined`.
-    """
+    """Splits joined arrays into separate arrays for each of the first `count` sequences, the inverse of `_joined`."""
     if all((axis := axes[name]) is None or rows.shape[axis] == 1 for name, rows in joined.items()):
         return [joined]
     return [

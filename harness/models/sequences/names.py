@@ -55,8 +55,7 @@ _RATES = frozenset(["sr", "rate", "samplerate"])
 
 
 def state_key(name: str) -> str:
-    """Returns the same text for both names of a state: `h0` and `hn`, `state` and `stateN`, `in_cache` and `out_cache`.
-    """
+    """Returns the same text for both names of a state: `h0` and `hn`, `state` and `stateN`, `in_cache` and `out_cache`."""
     words = _words(name)
     kept = [word for word in words if word not in _OF_A_STEP and not word.isdigit()] or words
     *front, last = kept

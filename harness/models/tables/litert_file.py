@@ -67,8 +67,7 @@ def read(path: Path) -> Flow:
 
 
 def _inputs(reader: Reader, model: Any, graph: Any) -> Iterator[tuple[str, str]]:
-    """Yields the names that the backend uses, which are the signature's names if there is exactly one signature.
-    """
+    """Yields the names that the backend uses, which are the signature's names if there is exactly one signature."""
     signatures = reader.tables(model, "SignatureDefs")
     if len(signatures) == 1:
         for port in reader.tables(signatures[0], "Inputs"):

@@ -174,8 +174,7 @@ class _Reader:
         return self._shapes.get(table, ())
 
     def _last_size(self, tensor: str) -> int | None:
-        """Returns the last size of the tensor's shape, or None if the file does not record it.
-        """
+        """Returns the last size of the tensor's shape, or None if the file does not record it."""
         found = [self._about[tensor]] if tensor in self._about else []
         for number in _VALUE_SIZES:
             found = [inner for message in found for inner in messages(message, number)]

@@ -244,8 +244,7 @@ def _sizes(shape: memoryview) -> list[int]:
 
 
 def _integer(tensor: memoryview) -> int | None:
-    """Returns the number in a constant that consists of one integer, or None for any other tensor.
-    """
+    """Returns the number in a constant that consists of one integer, or None for any other tensor."""
     values = dict(fields(tensor))
     content = values.get(_TENSOR_CONTENT)
     if isinstance(content, memoryview) and len(content) in (4, 8):

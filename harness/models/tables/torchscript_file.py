@@ -74,7 +74,8 @@ def _branches(node: Any) -> Iterator[Copy]:
         answers = _names(block.outputs())
         if _kind(node) == "If":
             pairs = [*zip(answers, made, strict=True)]
-        else:  # loop: (maximum turns, condition, carried...) -> block (turn, carried...) -> (condition, carried...)
+        # loop: (maximum turns, condition, carried...) -> block (turn, carried...) -> (condition, carried...)
+        else:
             carried, answers = _names(block.inputs())[1:], answers[1:]
             pairs = [
                 *zip(given[2:], carried, strict=True),
@@ -87,7 +88,8 @@ def _branches(node: Any) -> Iterator[Copy]:
 
 def _lookups(node: Any) -> Iterator[Lookup]:
     kind, values = _kind(node).removesuffix("_"), [*node.inputs()]
-    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # such a node may do anything with its inputs
+    # such a node may do anything with its inputs
+    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):
         yield from (Lookup(name, "", None) for name in _names(values))
     if kind not in LOOKUPS:
         return

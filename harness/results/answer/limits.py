@@ -43,8 +43,7 @@ _WHERE = {
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
-    """Returns the limit, such as `the model: 96 % of a query's mean time`; None if the run's files do not show it.
-    """
+    """Returns the limit, such as `the model: 96 % of a query's mean time`; None if the run's files do not show it."""
     if not result.get("stages_ns"):
         return None
     if bound := next((r for r in result["reasons"] if r["code"] == CLIENT_BOUND), None):

@@ -105,8 +105,7 @@ def _times_worse(ratio: float, unit: str) -> float:
 
 
 def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
-    """Returns the verdict with the two stages that lost the most. If one of them is `infer`, the model lost that time.
-    """
+    """Returns the verdict with the two stages that lost the most. If one of them is `infer`, the model lost that time."""
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
     if next(iter(lost), "") == _MODELS_STAGE:

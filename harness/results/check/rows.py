@@ -46,8 +46,7 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _workers(derived: Findings, run: Evidence) -> int:
-    """Returns the number of instances that may have answered, including the wide instance if the run had one.
-    """
+    """Returns the number of instances that may have answered, including the wide instance if the run had one."""
     elastic = (run.ended or {}).get("elastic") or {}
     return derived.spec.instances + bool(elastic.get("cpus"))
 
@@ -76,7 +75,8 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # a different check reports a log that belongs to another run
+    # a different check reports a log that belongs to another run
+    log = run.log if run.logged else DetailLog()
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:

@@ -94,8 +94,7 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share, as a factor if another share in the same row needs one.
-    """
+    """Formats a share, as a factor if another share in the same row needs one."""
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 

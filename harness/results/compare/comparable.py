@@ -209,8 +209,7 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Returns the settings that must be equal for runs to be ranked. A setting is compared only if both runs have it.
-    """
+    """Returns the settings that must be equal for runs to be ranked. A setting is compared only if both runs have it."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:

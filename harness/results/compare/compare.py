@@ -358,8 +358,7 @@ def _logs(values: object, unit: str) -> Array:
 
 
 def _mean(numbers: Sequence[Number]) -> float:
-    """Returns the geometric mean; 0 if all numbers are 0, because logarithms cannot express 0.
-    """
+    """Returns the geometric mean; 0 if all numbers are 0, because logarithms cannot express 0."""
     if len(numbers) == 1 or not any(number.value for number in numbers):
         return numbers[0].value
     return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())

@@ -52,8 +52,7 @@ def letter(side: int) -> str:
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """Yields the comparison as lines. other: letter of the second side, because A may be compared with several sides.
-    """
+    """Yields the comparison as lines. other: letter of the second side, because A may be compared with several sides."""
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -141,8 +140,7 @@ def _promised(comparison: Comparison, other: str) -> str:
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
-    """Yields one entry per difference. All settings that only one of the two backends reports share one entry per side.
-    """
+    """Yields one entry per difference. All settings that only one of the two backends reports share one entry per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":

@@ -118,8 +118,7 @@ class Performance:
         return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
-        """Returns LoadGen's latencies, or the journal's latencies if LoadGen did not end. `source` names the origin.
-        """
+        """Returns LoadGen's latencies, or the journal's latencies if LoadGen did not end. `source` names the origin."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario

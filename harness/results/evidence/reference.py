@@ -49,7 +49,8 @@ def report(
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
-    both = set(before.sizes) & set(after.sizes)  # a slow model leaves too little time to measure some sizes
+    # a slow model leaves too little time to measure some sizes
+    both = set(before.sizes) & set(after.sizes)
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
@@ -190,7 +191,8 @@ def _streams(
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    last = slice(samples - 1, whole, samples)  # because a query's latency is its last sample's latency
+    # because a query's latency is its last sample's latency
+    last = slice(samples - 1, whole, samples)
     lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])

@@ -191,8 +191,7 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns the (queries,) times at which each query's last sample was answered. Only complete queries count.
-    """
+    """Returns the (queries,) times at which each query's last sample was answered. Only complete queries count."""
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
     last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)

@@ -84,8 +84,7 @@ def _batches(done: Completions) -> Stream:
 
 
 def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
-    """Returns the (n,) TTFT and the (n,) TPOT in ns, or NaN for samples without them; None if every sample lacks them.
-    """
+    """Returns the (n,) TTFT and the (n,) TPOT in ns, or NaN for samples without them; None if every sample lacks them."""
     columns = done.columns
     if "first_token_ns" not in columns:
         return None, None

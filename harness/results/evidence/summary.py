@@ -60,8 +60,7 @@ def read_summary(text: str) -> Mapping[str, str]:
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
-    """Yields each line that differs from the detail log, and each line that a performance run should have but lacks.
-    """
+    """Yields each line that differs from the detail log, and each line that a performance run should have but lacks."""
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
     errors = summary.get(ERRORS)
     if errors is not None and errors != str(len(log.errors)):

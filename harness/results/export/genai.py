@@ -149,8 +149,7 @@ def _encoded(one: Point, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(run: RunFiles) -> Message:
-    """Returns a finished run's metrics. Raises a ConfigError if the run measured no tokens or has no performance run.
-    """
+    """Returns a finished run's metrics. Raises a ConfigError if the run measured no tokens or has no performance run."""
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens or run.performance is None:

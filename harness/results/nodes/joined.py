@@ -63,8 +63,7 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns, for each sample, how many samples precede it in its batch. batch: (samples,), equal numbers adjacent.
-    """
+    """Returns, for each sample, how many samples precede it in its batch. batch: (samples,), equal numbers adjacent."""
     if not len(batch):
         return batch
     begins = np.flatnonzero(np.r_[True, batch[1:] != batch[:-1]])

@@ -55,8 +55,7 @@ def report_at_end(folder: Path, findings: Findings) -> Path:
 
 
 def page_differences(folder: Path) -> Iterator[str]:
-    """Yields a line for each disagreement between the page in the run's folder and the other files. Ignores the plots.
-    """
+    """Yields a line for each disagreement between the page in the run's folder and the other files. Ignores the plots."""
     page = folder / PAGE
     if not page.is_file():
         return

@@ -73,8 +73,7 @@ def _painted(line: str) -> str:
 
 
 def _wrapped(line: str, columns: int) -> Sequence[str]:
-    """Wraps a line only between words, so that a folder's name can still be copied. Does not wrap table rows.
-    """
+    """Wraps a line only between words, so that a folder's name can still be copied. Does not wrap table rows."""
     label = _SENTENCE.match(line)
     if len(line) <= columns or label is None:
         return [line]

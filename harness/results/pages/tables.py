@@ -11,8 +11,7 @@ Cell = str | int | float | None
 
 
 class Column(NamedTuple):
-    """A table column. unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit such as FLOP/s.
-    """
+    """A table column. unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit such as FLOP/s."""
 
     name: str
     unit: str = ""
@@ -21,7 +20,8 @@ class Column(NamedTuple):
     def title(self) -> str:
         """Name and unit, as written in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
-        known = not plain or self.name == plain  # for example the column "bytes", whose unit is bytes
+        # for example the column "bytes", whose unit is bytes
+        known = not plain or self.name == plain
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 

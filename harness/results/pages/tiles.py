@@ -136,14 +136,14 @@ def _energy(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
     """Yields the energy from the first meter with a reading."""
     for reading in ((result.get("power") or {}).get("readings") or ())[:1]:
         per = "sample" if scenario.all_at_once else "query"
-        is_estimate = reading["provenance"] == "estimated"  # because the domain is then a long sentence
+        # because the domain is then a long sentence
+        is_estimate = reading["provenance"] == "estimated"
         number = show_si(reading[f"joules_per_{per}"], "J")
         yield Tile(f"Energy per {per}", number, "estimated" if is_estimate else reading["domain"])
 
 
 def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
-    """Yields tokens/s and the p99 of each token time, or, if an SLO judges the time, the judged percentile and value.
-    """
+    """Yields tokens/s and the p99 of each token time, or, if an SLO judges the time, the judged percentile and value."""
     tokens = result.get("tokens") or {}
     if (per_s := known.get("tokens")) is None:
         return

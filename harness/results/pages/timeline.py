@@ -83,8 +83,7 @@ def _is_within(panel: _Panel, shown_s: tuple[float, float]) -> bool:
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
-    """Draws the p99 and the rate of several runs, each starting at its first query. runs: runs that completed queries.
-    """
+    """Draws the p99 and the rate of several runs, each starting at its first query. runs: runs that completed queries."""
     latencies, rates, last_s = [], [], 0.0
     for name, run in runs.items():
         assert run.done is not None

@@ -142,7 +142,8 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # because results show homes as ~
+            # because results show homes as ~
+            for text in dict.fromkeys((path, private.hide(path))):
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:

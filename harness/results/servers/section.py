@@ -37,8 +37,7 @@ def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str)
 def _drafts(
     rows: Sequence[Row], grown: Mapping[str, float | None], reported_length: float | None
 ) -> dict[str, object]:
-    """Returns the keys about speculative decoding. reported_length: tokens per step, if the server reports no counters.
-    """
+    """Returns the keys about speculative decoding. reported_length: tokens per step, if the server reports no counters."""
     per_draft = _ratio(grown["accepted_tokens"], grown["drafts"])
     places = sorted({int(n) for row in rows for n in map(_position, row) if n.isdecimal()})
     accepted = [_grown(rows, f"{_ACCEPTED_AT}{place}") for place in places]

@@ -87,8 +87,7 @@ class HostLines(NamedTuple):
 
 
 def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
-    """Returns the lines around a point in time; None with too few rows before or after it. rows: all rows of the log.
-    """
+    """Returns the lines around a point in time; None with too few rows before or after it. rows: all rows of the log."""
     first = next((i for i, row in enumerate(rows) if row["wall_ns"] > at_ns), len(rows))
     before, after = rows[max(0, first - _AROUND) : first], rows[first : first + _AROUND]
     if min(len(before), len(after)) < _FEWEST:

@@ -131,8 +131,7 @@ def levels_of(values: Array) -> Levels:
 
 
 def _of_mean(z: Array, noises: "_Noises") -> tuple[Array, Array]:
-    """Returns two values per noise, assuming no change: the mean's standard deviation, and the noise's probability.
-    """
+    """Returns two values per noise, assuming no change: the mean's standard deviation, and the noise's probability."""
     n = len(z) + 1
     total = (1 / noises.powers) @ z**2 + _LEAST_NOISE**2 * (n - 1)
     log = noises.log_priors - (n - 1) / 2 * np.log(total)

@@ -83,8 +83,7 @@ def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:
 
 
 def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
-    """Yields one sentence per contradiction, with the numbers that disagree. log: from a complete run without failures.
-    """
+    """Yields one sentence per contradiction, with the numbers that disagree. log: from a complete run without failures."""
     columns = done.columns
     if "first_token_ns" not in columns:
         return

@@ -89,8 +89,7 @@ def _mean_share(part_ns: Array, whole_ns: Array) -> float | None:
 def _rates(
     columns: Mapping[str, Array], begins: Array, whole: Array, busy_ns: Array
 ) -> TokenRates | None:
-    """Returns the rate that a user sees: the tokens in a session's answers divided by the time spent waiting.
-    """
+    """Returns the rate that a user sees: the tokens in a session's answers divided by the time spent waiting."""
     if "tokens" not in columns or not whole.any():
         return None
     tokens = np.add.reduceat(columns["tokens"].astype(np.int64), begins)[whole]

@@ -42,8 +42,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Yields settings that LoadGen should apply as requested, but whose effective value differs.
-    """
+    """Yields settings that LoadGen should apply as requested, but whose effective value differs."""
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):

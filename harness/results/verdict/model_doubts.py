@@ -93,8 +93,7 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
 
 
 def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Yields a doubt if smaller batches are padded to the size that the model file fixes. Both arguments count samples.
-    """
+    """Yields a doubt if smaller batches are padded to the size that the model file fixes. Both arguments count samples."""
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -105,8 +104,7 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
 
 
 def other_judge(model: Model) -> Iterator[Reason]:
-    """Yields a doubt if the manifest judges by different values than the shipped manifest with the same name or file.
-    """
+    """Yields a doubt if the manifest judges by different values than the shipped manifest with the same name or file."""
     for name, differing in judge.differences(model):
         yield Reason(
             "judge-changed",

@@ -226,8 +226,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [pair_of(here, served, told=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
-        """Returns both sides' Offline rates in samples/s, and the share that remains; None with --no-throughput.
-        """
+        """Returns both sides' Offline rates in samples/s, and the share that remains; None with --no-throughput."""
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
             return None

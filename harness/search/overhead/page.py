@@ -36,8 +36,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the parts and a plot of the pairs' medians; nothing without an overhead.
-    """
+    """Yields a plot of the parts and a plot of the pairs' medians; nothing without an overhead."""
     found = content["overhead"]
     if found is None:
         return

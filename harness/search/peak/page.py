@@ -52,8 +52,7 @@ def _headed(probes: Table) -> Table:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the judged value against the load; nothing until two loads have been judged.
-    """
+    """Yields a plot of the judged value against the load; nothing until two loads have been judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
     # A calibration is left out, because it is not judged and its low load would squeeze the other loads together.
@@ -73,7 +72,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
-        at = log10(peak) if axis.get("type") == "log" else peak  # because plotly expects the logarithm
+        # because plotly expects the logarithm
+        at = log10(peak) if axis.get("type") == "log" else peak
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",

@@ -114,8 +114,7 @@ class Judge:
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Returns the number of queries in a probe, which suffices to pass early stopping with PROBE_LATE late queries.
-        """
+        """Returns the number of queries in a probe, which suffices to pass early stopping with PROBE_LATE late queries."""
         per_s = config.target_qps or self._least_rate(config)
         if config.streams is not None and self._period_ns is not None:
             per_s = config.streams * NS_PER_S / self._period_ns
@@ -227,8 +226,7 @@ def model_ns(result: Mapping[str, Any]) -> float | None:
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of a batch size's two medians, so that a slowdown before or after the run has no effect.
-    """
+    """Returns the smaller of a batch size's two medians, so that a slowdown before or after the run has no effect."""
     return float(min(one["before"], one["after"]))
 
 

@@ -51,8 +51,7 @@ class Found(NamedTuple):
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """Searches for the highest load that passes. start: the first load to try. The loads after it double or halve it.
-    """
+    """Searches for the highest load that passes. start: the first load to try. The loads after it double or halve it."""
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING

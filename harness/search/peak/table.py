@@ -1,5 +1,4 @@
-"""Prints a search: a line when each run ends, and a table from peak.json at the end.
-"""
+"""Prints a search: a line when each run ends, and a table from peak.json at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,8 +33,7 @@ OTHER_RATE = 0.01
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields warnings about the rate; nothing without a peak. content: the content of peak.json.
-    """
+    """Yields warnings about the rate; nothing without a peak. content: the content of peak.json."""
     if content["peak"] is None:
         return
     run = confirming_run(content)

@@ -227,8 +227,7 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns a name for each of a model's cells: its backend, and whatever else differs between the backend's cells.
-    """
+    """Returns a name for each of a model's cells: its backend, and whatever else differs between the backend's cells."""
     precisions = len({(cell.backend, cell.precision) for cell in cells})
     threads = len({(cell.backend, cell.threads) for cell in cells})
     backends = len({cell.backend for cell in cells})

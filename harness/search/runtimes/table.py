@@ -82,8 +82,7 @@ def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
 
 
 def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
-    """Returns a cell's speed relative to the best cell, over the rounds that both ran; None if the cell is not ranked.
-    """
+    """Returns a cell's speed relative to the best cell, over the rounds that both ran; None if the cell is not ranked."""
     if best is None or not entry.is_ranked:
         return None
     if entry is best:
@@ -229,8 +228,7 @@ def _has_intervals(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[TableCell]:
-    """Yields a cell's numbers. shown: for each number, whether a column for its interval follows.
-    """
+    """Yields a cell's numbers. shown: for each number, whether a column for its interval follows."""
     for name, has_intervals in shown.items():
         number = cell["numbers"].get(name)
         yield None if number is None else number["mean"]
@@ -290,8 +288,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells if they lead in a number that does not decide; '' otherwise.
-    """
+    """Returns a text that names other cells if they lead in a number that does not decide; '' otherwise."""
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
     for name, most in (("throughput", True), ("p50", False)):

@@ -257,7 +257,8 @@ class _SweepJob(Study[SweepOptions]):
         rate, (cache, *_) = left[0]
         config = self._config
         if cache:
-            if cache != WARM:  # in a cold run, because the cache may still hold an earlier run's prompts
+            # in a cold run, because the cache may still hold an earlier run's prompts
+            if cache != WARM:
                 self._beginning = secrets.token_hex(8)
             config = caches.config_of(config, cache, self._beginning)
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))

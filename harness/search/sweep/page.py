@@ -230,6 +230,7 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        height = 1 - _LABEL_STEP * len(names)  # so that labels at similar rates do not cover each other
+        # so that labels at similar rates do not cover each other
+        height = 1 - _LABEL_STEP * len(names)
         names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
     return lines, names

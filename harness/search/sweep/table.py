@@ -84,8 +84,7 @@ class Point(NamedTuple):
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
-    """Returns whether the client was not the limit, so that the point, VALID or INVALID, says something about its rate.
-    """
+    """Returns whether the client was not the limit, so that the point, VALID or INVALID, says something about its rate."""
     return CLIENT_BOUND not in point["reasons"]
 
 
@@ -223,8 +222,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
 
 
 def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines of `marks` for each cache state; without states, yields them once.
-    """
+    """Yields the lines of `marks` for each cache state; without states, yields them once."""
     for cache, part in caches.parts(content):
         if cache:
             yield f"{'cache':<12}{cache}"

@@ -78,7 +78,7 @@ class Placement(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The number by which placements are ranked. unit: ns, or a rate such as samples/s."""
+    """The number that ranks the placements. unit: ns, or a rate such as samples/s."""
 
     what: str
     unit: str
@@ -224,7 +224,8 @@ def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
 def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
-    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)  # because it is the same for all placements
+    # because it is the same for all placements
+    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)
     arrivals_ns = (at_1_qps / rate_per_s).astype(np.int64)
     times = simulate(arrivals_ns, service, instances, max_batch)
     return float(percentile_ns(np.sort(times.queue_ns + times.infer_ns), slo.percentile))

@@ -62,8 +62,7 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Returns the gain of a over b in the rounds that both ran; None with too few rounds for an interval (LEAST_RUNS).
-    """
+    """Returns the gain of a over b in the rounds that both ran; None with too few rounds for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)

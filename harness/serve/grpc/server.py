@@ -1,5 +1,4 @@
-"""Serves the Open Inference Protocol over gRPC. grpcio handles the sockets, and the HTTP loop's thread runs the model.
-"""
+"""Serves the Open Inference Protocol over gRPC. grpcio handles the sockets, and the HTTP loop's thread runs the model."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -68,7 +67,8 @@ class GrpcHandler:
         if self._has_ended:
             self.end()
         else:
-            with suppress(OSError):  # the loop may just have ended, in which case `end` refuses the call
+            # the loop may just have ended, in which case `end` refuses the call
+            with suppress(OSError):
                 self.wake()
         return made.reply.result()
 

@@ -47,8 +47,7 @@ SILENT_S = 5.0
 
 
 class NodeModel:
-    """One of the two models that a node serves: one takes indices, the other takes tensors.
-    """
+    """One of the two models that a node serves: one takes indices, the other takes tensors."""
 
     def __init__(
         self,
@@ -110,8 +109,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """Handles all requests to a node; `Loop` calls it, and its method `work`.
-    """
+    """Handles all requests to a node; `Loop` calls it, and its method `work`."""
 
     def __init__(
         self,

@@ -135,8 +135,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function that returns the given number of indices of loaded samples, with other samples in each call.
-    """
+    """Returns a function that returns the given number of indices of loaded samples, with other samples in each call."""
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:

@@ -1,2 +1,1 @@
-"""Serves a language model with OpenAI's API, with replies in vLLM's format.
-"""
+"""Serves a language model with OpenAI's API, with replies in vLLM's format."""

@@ -43,8 +43,7 @@ class Choice:
         self._sent = 0  # number of characters of `_begin` and `_text` together that were sent
 
     def take(self) -> None:
-        """Reads the token that the last step generated. Ends the answer when a stop string is complete, like vLLM.
-        """
+        """Reads the token that the last step generated. Ends the answer when a stop string is complete, like vLLM."""
         if self.is_drafting:
             self._take_draft()
             return
@@ -114,8 +113,7 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The complete text, which begins with the prompt if the request sets `echo`.
-        """
+        """The complete text, which begins with the prompt if the request sets `echo`."""
         return self._begin + self._text
 
     def next_text(self) -> str:

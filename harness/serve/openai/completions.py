@@ -47,8 +47,7 @@ RESET = "/reset_prefix_cache"
 
 
 class Completions:
-    """Handles the requests for one model; `Loop` calls it, and calls `batching.step` between checks of the sockets.
-    """
+    """Handles the requests for one model; `Loop` calls it, and calls `batching.step` between checks of the sockets."""
 
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served

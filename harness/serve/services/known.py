@@ -1,5 +1,4 @@
-"""Recognises two kinds of servers without an OpenAPI page: TensorFlow Serving's REST API and MLflow's scoring server.
-"""
+"""Recognises two kinds of servers without an OpenAPI page: TensorFlow Serving's REST API and MLflow's scoring server."""
 
 import json
 from collections.abc import Mapping

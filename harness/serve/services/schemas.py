@@ -70,8 +70,7 @@ class Page:
         self._content = content
 
     def body(self, schema: Any) -> Body:
-        """Returns the template for requests that follow this schema. Raises Undescribed if the schema does not suffice.
-        """
+        """Returns the template for requests that follow this schema. Raises Undescribed if the schema does not suffice."""
         inputs: dict[str, Values] = {}
         samples: list[Any] = []
         body = self._template(schema, "", inputs, samples)

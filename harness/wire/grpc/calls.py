@@ -171,8 +171,7 @@ class CallLink:
         self._open()
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """Makes a call before a run. Raises ConfigError if the server cannot be reached or does not send a message.
-        """
+        """Makes a call before a run. Raises ConfigError if the server cannot be reached or does not send a message."""
         try:
             return self.exchange(request)
         except OSError as e:

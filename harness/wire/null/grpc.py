@@ -102,7 +102,8 @@ class GrpcLoop:
                         self._send(connection, b"")
                     if event & ~select.EPOLLOUT:
                         self._read(connection)
-                except (OSError, ValueError):  # the client has disconnected, or does not speak HTTP/2
+                # the client has disconnected, or does not speak HTTP/2
+                except (OSError, ValueError):
                     del connections[fd]
                     connection.sock.close()
 

@@ -44,8 +44,7 @@ class NullServer:
     """
 
     def __init__(self, reply: bytes, *, unix: Path | None = None, grpc: bool = False) -> None:
-        """reply: status line, headers and body; for gRPC, the message. unix: a new path for a Unix socket to listen on.
-        """
+        """reply: status line, headers and body; for gRPC, the message. unix: a new path for a Unix socket to listen on."""
         self._reply = reply
         self._unix = unix
         self._grpc = grpc

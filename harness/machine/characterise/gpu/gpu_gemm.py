@@ -54,7 +54,8 @@ def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], A
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))
-        b = b.t().contiguous().t()  # column-major, because the matrix unit reads the second operand in this order
+        # column-major, because the matrix unit reads the second operand in this order
+        b = b.t().contiguous().t()
         return partial(torch._int_mm, a, b), a[:_CHECKED].double() @ b.double()  # noqa: SLF001
     if precision == "fp8":
         a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)

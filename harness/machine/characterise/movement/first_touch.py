@@ -37,8 +37,7 @@ def _ready(size: int, state: str) -> Iterator[Ready]:
 
 
 class _Fresh:
-    """Pages that are mapped again before each write; mapping and unmapping are not timed.
-    """
+    """Pages that are mapped again before each write; mapping and unmapping are not timed."""
 
     def __init__(self, size: int) -> None:
         self._size = size

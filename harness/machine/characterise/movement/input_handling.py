@@ -81,8 +81,7 @@ def _ort_value(session: Any, images: Array) -> Called:
 
 
 def _io_binding(session: Any, images: Array) -> Called:
-    """Returns a call that copies neither the input nor the output, and reuses the output's memory.
-    """
+    """Returns a call that copies neither the input nor the output, and reuses the output's memory."""
     import onnxruntime
 
     given = onnxruntime.OrtValue.ortvalue_from_numpy(images)

@@ -91,8 +91,7 @@ def _queue(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _start_echo(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
-    """Starts the process that sends the payload back, and returns the `ready` message of that process.
-    """
+    """Starts the process that sends the payload back, and returns the `ready` message of that process."""
     process, channel = connect(echo.MODULE, fds)
     stack.enter_context(process)
     stack.enter_context(closing(channel))

@@ -2,8 +2,7 @@
 
 
 class HoldsNothing:
-    """Base class of meters without open files or processes, for which leaving the context does nothing.
-    """
+    """Base class of meters without open files or processes, for which leaving the context does nothing."""
 
     def __exit__(self, *exc: object) -> None:
         pass

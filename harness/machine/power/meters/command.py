@@ -101,8 +101,7 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """Returns the program's last output that is not a reading, for messages, or "" without output.
-        """
+        """Returns the program's last output that is not a reading, for messages, or "" without output."""
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 

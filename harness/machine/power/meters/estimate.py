@@ -1,5 +1,4 @@
-"""Estimates the energy from busy CPU time on machines without a meter, and marks the result as `estimated`.
-"""
+"""Estimates the energy from busy CPU time on machines without a meter, and marks the result as `estimated`."""
 
 import math
 import os
@@ -46,7 +45,8 @@ class EstimateMeter(HoldsNothing):
 
     def read(self) -> list[float]:
         times = psutil.cpu_times()
-        busy_s = times.user + times.nice + times.system  # without guest time, because user time already includes it
+        # without guest time, because user time already includes it
+        busy_s = times.user + times.nice + times.system
         return [busy_s * self._watts / self._threads]
 
 

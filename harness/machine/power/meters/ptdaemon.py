@@ -61,8 +61,7 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """Yields problems with the checkout, because power-dev's checker refuses results from changed sources.
-        """
+        """Yields problems with the checkout, because power-dev's checker refuses results from changed sources."""
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (

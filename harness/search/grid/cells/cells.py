@@ -82,8 +82,7 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns the name that tables use for each model: the file's name, with enough parent folders to make it unique.
-    """
+    """Returns the name that tables use for each model: the file's name, with enough parent folders to make it unique."""
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
     for model, own in parts.items():

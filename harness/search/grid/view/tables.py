@@ -204,8 +204,7 @@ def _passes(row: Row, floor: float | None) -> bool:
 
 
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns maps of precision against batch size, one for each setting and number. A cell that is not ranked is null.
-    """
+    """Returns maps of precision against batch size, one for each setting and number. A cell that is not ranked is null."""
     measured: dict[str, Callable[[Row], float | None]] = {
         "throughput, samples/s": lambda row: row.throughput_per_s,
         "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,

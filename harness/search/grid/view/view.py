@@ -151,8 +151,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """Yields (variant, reason) for each variant whose network differs from the first variant's or cannot be identified.
-    """
+    """Yields (variant, reason) for each variant whose network differs from the first variant's or cannot be identified."""
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))

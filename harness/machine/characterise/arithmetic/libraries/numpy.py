@@ -9,8 +9,7 @@ from harness.types import Ready
 
 
 def product(side: int, precision: str, threads: int) -> Ready:
-    """Prepares the product. threads: unused, because the BLAS library reads an environment variable when it is loaded.
-    """
+    """Prepares the product. threads: unused, because the BLAS library reads an environment variable when it is loaded."""
     del threads
     if precision != op.FP32:
         raise op.lacks("NumPy", f"{precision} product in its BLAS library")

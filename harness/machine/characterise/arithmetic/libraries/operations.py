@@ -87,8 +87,7 @@ def right_rows(a: Array, b: Array) -> Array:
 
 
 def relative_error(answer: Array, right: Array) -> float:
-    """Returns the largest difference divided by the largest correct value. right: the first rows of the correct result.
-    """
+    """Returns the largest difference divided by the largest correct value. right: the first rows of the correct result."""
     rows = answer[: len(right)].astype(np.float64)
     difference = np.abs(rows - right.astype(np.float64)).max()
     return float(difference / np.abs(right).max())

@@ -1,5 +1,4 @@
-"""Runs the other process of a transport, which sends the payload back over the same transport.
-"""
+"""Runs the other process of a transport, which sends the payload back over the same transport."""
 
 import mmap
 import os
@@ -73,8 +72,7 @@ def _unix_socket(channel: Channel, size: int, fd: int) -> None:
 
 
 def receive_all(connection: socket.socket, into: memoryview) -> bool:
-    """Fills the buffer from a socket, or returns False if the other end has closed the connection.
-    """
+    """Fills the buffer from a socket, or returns False if the other end has closed the connection."""
     done = 0
     while done < len(into):
         count = connection.recv_into(into[done:])
