@@ -46,7 +46,7 @@ class Noise(NamedTuple):
     """Noise between the runs of two sides, in differences of logarithms."""
 
     source: str
-    """Where the noise comes from, in words that fit into a sentence."""
+    """Origin of the noise, in words that fit into a sentence."""
     smallest: Mapping[str, float]
     """Maps a kind of number to the smallest change that gets a verdict, as a share."""
     counts_within: bool = False

@@ -39,7 +39,7 @@ _BEGIN = """\
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">"""
-"""First lines of a page, by which the harness recognises its pages."""
+"""First lines of a page. The harness recognises its pages by these lines."""
 
 
 class Figure(NamedTuple):

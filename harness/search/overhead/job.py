@@ -223,7 +223,7 @@ class _OverheadJob(Study[OverheadOptions]):
             [self._runs[f"{i}-{side}"].result for side in (IN_PROCESS, SERVED)] for i in numbers
         ]
         told = all(tells(served) for _, served in sides)
-        return [pair_of(here, served, told=told) for here, served in sides]
+        return [pair_of(here, served, reported=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
         """Returns both sides' Offline rates in samples/s, and the share that remains; None with --no-throughput."""

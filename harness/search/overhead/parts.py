@@ -42,8 +42,8 @@ def tells(served: Mapping[str, Any]) -> bool:
     return served["client"]["server_times"] is not None
 
 
-def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
-    """Compares two single-stream runs. in_process, served: contents of the runs' result.json. told: whether to use the
+def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, reported: bool) -> Pair:
+    """Compares two single-stream runs. in_process, served: contents of the runs' result.json. reported: whether to use the
     times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
@@ -55,7 +55,7 @@ def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: b
         SEND: _sum(there, "issue_delay", "queue", "send")
         - _sum(here, "issue_delay", "queue", "gather")
     }
-    if told:
+    if reported:
         queue, compute = client["server_times"]["queue_ns"], client["server_times"]["compute_ns"]
         parts |= {
             NETWORK: there["remote"] - queue - compute,

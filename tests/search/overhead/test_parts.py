@@ -20,7 +20,7 @@ REMOTE = st.fixed_dictionaries(
 def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     here: dict[str, int], there: dict[str, int], floor: int, times: tuple[int, int], told: bool
 ) -> None:
-    pair = pair_of(in_process(here), served(there, floor, *times), told=told)
+    pair = pair_of(in_process(here), served(there, floor, *times), reported=told)
     own = here["gather"] + here["postprocess"] + here["complete"]
     expected = sum(there.values()) - sum(here.values()) - (floor - own)
     assert pair.overhead_ns == expected
@@ -41,7 +41,7 @@ def test_client_work_of_both_cases_is_subtracted_once() -> None:
     here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
     there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}
     floor = 7 + 10 + 5 + 3 + 2  # prepare, send, answer at once, decode
-    pair = pair_of(in_process(here), served(there, floor, 0, 20), told=True)
+    pair = pair_of(in_process(here), served(there, floor, 0, 20), reported=True)
     assert pair.floor_ns == 17
     assert pair.overhead_ns == 0
 
