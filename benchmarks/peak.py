@@ -81,7 +81,7 @@ def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
 
 
 def is_valid(rate: float, servers: int, service_ns: float, seed: int) -> bool:
-    """Returns LoadGen's verdict on a full-length run of an ideal harness."""
+    """Returns LoadGen's verdict on a full run of an ideal harness."""
     count = max(queries_needed(10, PERCENTILE), ceil(DURATION_S * rate))
     spent_ns = latency_ns(server_schedule_ns(count, rate, seed), servers, service_ns)
     return int((spent_ns > BOUND_NS).sum()) <= late_allowed(count, PERCENTILE)

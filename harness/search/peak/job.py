@@ -1,7 +1,7 @@
 """Searches for the highest valid rate under an SLO (`peak`) by making ordinary runs.
 
 Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the first arrivals of a
-full-length run. The result is the full-length VALID run with the highest load. Its files move to the result folder, the
+full run. The result is the full VALID run with the highest load. Its files move to the result folder, the
 other runs stay in `probes/`, and `peak.json` lists all runs.
 """
 
@@ -42,7 +42,7 @@ from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limi
 from harness.search.token_times import times_of
 
 RUNS = 12
-"""A search makes at most this many runs: calibration, probes and full-length runs together."""
+"""A search makes at most this many runs: calibration, probes and full runs together."""
 
 CALIBRATION_QUERIES = 100
 
@@ -274,7 +274,7 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the confirmation run's files into the result folder. Without a confirmation run, the folder remains
+        """Moves the full run's files into the result folder. Without a full run, the folder remains
         `.partial`.
         """
         if self._best is None:
@@ -282,7 +282,7 @@ class PeakJob(Study[PeakOptions]):
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        # The link is removed because it may point to the confirmation run, which was moved.
+        # The link is removed because it may point to the full run, which was moved.
         (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()
@@ -320,7 +320,7 @@ class PeakJob(Study[PeakOptions]):
 
         peak: None during the search, or if no load passed. ended_early: why the search stopped early although it had a
         result; None if it was completed. fastest_ns: the fastest answer if even that answer missed the SLO; otherwise
-        None. failed_above_kind: `full` if a full-length run failed above the peak; otherwise `probe`, which may be
+        None. failed_above_kind: `full` if a full run failed above the peak; otherwise `probe`, which may be
         wrong.
         """
         above = self._found.above if self._found else None

@@ -94,7 +94,7 @@ class Judge:
         self._period_ns = frame_period_ns
 
     def full_queries(self, config: RunConfig) -> int:
-        """Returns the number of queries in a full-length run.
+        """Returns the number of queries in a full run.
 
         For streams and a fixed concurrency, assumes that every query takes the whole bound. With N queries in flight,
         this assumption gives the lowest rate that passes (Little's law).
@@ -122,7 +122,7 @@ class Judge:
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Returns how many of `queries` may be late in a run that passes, in proportion to a full-length run.
+        """Returns how many of `queries` may be late in a run that passes, in proportion to a full run.
 
         For streams, LoadGen's estimate discards one query fewer than LoadGen's early stopping does for Server.
         """
@@ -133,7 +133,7 @@ class Judge:
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
         """Returns whether the run passed.
 
-        A full-length run passes if it is VALID. A shorter probe passes if at most `allowed` queries are late.
+        A full run passes if it is VALID. A shorter probe passes if at most `allowed` queries are late.
         """
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed

@@ -1,8 +1,8 @@
 """Finds the highest load that passes. Doubles the load until a run fails, narrows the bracket by bisection with probes,
-and confirms the result with full-length runs.
+and confirms the result with full runs.
 
 The search is pure except for its calls of `ask`. A probe can be wrong in both directions, and a higher load can pass
-although a lower one failed. The result is therefore always the load of a full-length run that passed. Full-length runs
+although a lower one failed. The result is therefore always the load of a full run that passed. Full runs
 start at the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at
 a thousandth of the rate takes a thousand times as long. A stall of the machine can make a run fail but never make it
 pass, so the failed run that bounds the result is repeated once.
@@ -13,7 +13,7 @@ from math import sqrt
 from typing import NamedTuple
 
 Ask = Callable[[float, bool], bool]
-"""Returns whether a short probe, or with `True` a full-length run, passed at the given load."""
+"""Returns whether a short probe, or with `True` a full run, passed at the given load."""
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
@@ -22,14 +22,14 @@ TOLERANCE = 0.02
 PROBE_TOLERANCE = 0.10
 """Probes end at this difference, because they cannot resolve a smaller one. In simulated queues
 (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If probes continued to 5
-%, fewer full-length runs remained, and only 35 searches came as close.
+%, fewer full runs remained, and only 35 searches came as close.
 """
 
 KEPT_FOR_FULL = 4
-"""Number of runs that the probes must leave for full-length runs."""
+"""Number of runs that the probes must leave for full runs."""
 
 MOST_FAILURES = 8
-"""At most this many full-length runs beyond `Limits.runs` are made until one passes."""
+"""At most this many full runs beyond `Limits.runs` are made until one passes."""
 
 
 class Limits(NamedTuple):
@@ -38,16 +38,16 @@ class Limits(NamedTuple):
     most: float
     """Highest load to try."""
     runs: int
-    """Largest number of probes and full-length runs together."""
+    """Largest number of probes and full runs together."""
     whole: bool = False
     """Whether the load must be a whole number."""
 
 
 class Found(NamedTuple):
     load: float | None
-    """Highest load at which a full-length run passed."""
+    """Highest load at which a full run passed."""
     above: float | None
-    """Lowest load above `load` at which a full-length run failed or, if none failed, at which a probe failed."""
+    """Lowest load above `load` at which a full run failed or, if none failed, at which a probe failed."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
@@ -70,7 +70,7 @@ class _Search:
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
         """Returns the highest load that passed, and the lowest load above it that failed.
 
-        In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. With these
+        In simulated searches, 5 % of the full runs and 2 % of the probes failed by accident. With these
         failures, 3.2 % of the results were wrong by 5 % or more. Without the repetition of the run that bounds the
         result, 6.1 % were wrong.
         """

@@ -50,7 +50,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the entry in `probes` for the full-length run that determines the peak."""
+    """Returns the entry in `probes` for the full run that determines the peak."""
     runs: Iterator[Mapping[str, Any]] = (
         p for p in content["probes"] if p["kind"] == "full" and p["passed"]
     )
@@ -152,7 +152,7 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
 
 def progress(number: int, probe: Probe, unit: str) -> str:
     outcome = _outcome(probe.passed, probe.ended) or probe.kind
-    name = "full-length run" if probe.kind == "full" else "run"
+    name = "full run" if probe.kind == "full" else "run"
     at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
     late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
     late += " when it was ended" if HOPELESS in probe.reasons else ""
@@ -257,7 +257,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
             return
         least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
         if content["finished"] and least is not None:
-            yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
+            yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""

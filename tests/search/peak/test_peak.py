@@ -247,7 +247,7 @@ def test_folder_stays_partial_if_no_rate_passes(
     assert (content["finished"], content["peak"]) == (True, None)
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
-    assert "no full-length run passed, down to" in out
+    assert "no full run passed, down to" in out
     assert not Path("found").exists()
 
 
@@ -661,7 +661,7 @@ def test_a_rate_that_is_sustained_has_no_warning(
 def test_failure_of_a_short_probe_is_marked_as_such(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All probes are used for doubling, so the full-length runs never reach a failed load."""
+    """All probes are used for doubling, so the full runs never reach a failed load."""
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")

@@ -171,7 +171,7 @@ def test_search_never_tries_a_load_below_the_least() -> None:
 
 
 def test_a_search_in_vain_ends_before_its_runs_would_take_days() -> None:
-    """Bug: a busy machine failed every full-length run, and the rate fell from 410 queries/s to 2.6 and 0.0017."""
+    """Bug: a busy machine failed every full run, and the rate fell from 410 queries/s to 2.6 and 0.0017."""
     system = System(0.0, short_peak=1000.0)
     assert search(system, 500.0, LIMITS).load is None
     assert min(load for load, _ in system.asked) > 1
