@@ -29,8 +29,8 @@ def ranges_of(
 ) -> dict[str, Range]:
     """Returns the range of every input. Omits floating-point inputs without a range from the user, and unknown types.
 
-    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives one line per range of the
-    user that does not fit its input.
+    padded: inputs whose samples differ in length; a mask input among them is
+    filled with ones. problems: receives one line per range of the user that does not fit the input.
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}

@@ -178,7 +178,7 @@ def label_by_content() -> Mapping[bytes, int]:
 
 
 class LabelsByContent(OrtBackend):
-    """Computes, but then returns the label of each digit, which it finds by the digit's content."""
+    """Runs the model, but discards the answer and returns the digit's label, which it looks up by the digit's content."""
 
     def infer(self, batch: Batch) -> Outputs:
         known = label_by_content()

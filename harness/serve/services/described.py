@@ -62,7 +62,7 @@ def _input(name: str, values: Values) -> dict[str, Any]:
 
 
 def _with_prompts(tree: Any, name: str) -> Any:
-    """Replaces samples in the template with the prompt texts of the dataset `prompts`, whose samples are JSON."""
+    """Replaces each JSON sample of the dataset `prompts` in the template with the sample's prompt text."""
     if isinstance(tree, dict):
         return {key: _with_prompts(value, name) for key, value in tree.items()}
     return f"{{{{{name}|json/prompt}}}}" if tree == f"{{{{{name}}}}}" else tree

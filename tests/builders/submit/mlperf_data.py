@@ -52,7 +52,7 @@ def tensor_file(path: Path, numbers: np.ndarray, offset: int = 0) -> Path:
 
 
 def write_igbh(root: Path, papers: int, *, bare: bool = False, seed: int = 3) -> np.ndarray:
-    """Writes a graph with twice as many papers, and returns the topic of each paper. bare: write labels without a
+    """Writes a graph with 2 * `papers` papers, and returns the topic of each paper. bare: write labels without a
     header.
     """
     random = np.random.default_rng(seed)
