@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.browse.index import Entry
+from harness.browse.live import Snapshot
 from harness.browse.studies import read
 from harness.core.files import reading
 from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait
@@ -25,8 +26,11 @@ class Heading(NamedTuple):
     """Planned length and SLO; empty if unknown."""
 
 
-def heading(root: Path, entry: Entry | None) -> Heading:
-    """Returns the heading for a run's page. entry: the run's folder; for None or a search, the heading is empty."""
+def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
+    """Returns the heading for a run's page. entry: the run's folder; for None or a search, the heading is empty.
+
+    state: the run's state, which knows the bound and the rate that the harness chose; None before the first query.
+    """
     if entry is None or entry.row is None or entry.study is not None:
         return Heading()
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
@@ -34,8 +38,20 @@ def heading(root: Path, entry: Entry | None) -> Heading:
     with suppress(OSError, HarnessError), reading(entry.path):
         # The file is written before the model is loaded.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
-        return Heading(title, question_of(options), ", ".join(_plan(options)))
+        return Heading(title, question_of(_with_chosen(options, state)), ", ".join(_plan(options)))
     return Heading(title)
+
+
+def _with_chosen(options: Mapping[str, Any], state: Snapshot | None) -> Mapping[str, Any]:
+    """Adds the bound and the rate that the harness chose to the options that the user set."""
+    if state is None:
+        return options
+    chosen: dict[str, Any] = {}
+    for percentile, bound_s in state.totals.bounds_s[:1]:
+        chosen["slo"] = f"{percentile}={round(bound_s * NS_PER_S)}ns"
+    if scenario_named(options["scenario"]).scheduled and not options.get("concurrency"):
+        chosen["target_qps"] = state.offered
+    return {**chosen, **{name: value for name, value in options.items() if value is not None}}
 
 
 def _plan(options: Mapping[str, Any]) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 from harness.browse import within
 from harness.browse.index import STUDIES, Entry
@@ -58,8 +59,6 @@ PAGES: Mapping[str, str] = {
 _FILES = {verb: file for file, verb in STUDIES.items()}
 
 _ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] = {
-    "peak": lambda content, _: peak_page.articles(content),
-    "sweep": lambda content, _: sweep_page.articles(content),
     "grid": lambda _, folder: grid_page.articles(stored_view(folder, GridOptions())),
     "tune": lambda content, _: tune_page.articles(content),
     "repeats": lambda content, _: _of_repeats(content),
@@ -75,6 +74,9 @@ _ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] 
     "pitfalls": lambda content, _: pitfalls_page.articles(content["reports"]),
 }
 """Maps a verb to a function that makes the page's articles from the verb's file and folder."""
+
+_WITH_LINKS = {"peak": peak_page.articles, "sweep": sweep_page.articles}
+"""Like `_ARTICLES`, for verbs whose table of runs links to the pages of the runs."""
 
 _READ_WHOLE = ("grid", "profile")
 """Verbs whose articles need further files from the folder."""
@@ -103,11 +105,18 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         if verb in _READ_WHOLE:
             folder = within.check_folder(root, entry.path, within.MOST_FILES_OF_STUDY)
         with reading(f"{entry.path}: its page cannot be made"):
+            if verb in _WITH_LINKS:
+                return _WITH_LINKS[verb](content, lambda run: _address(entry.path, run))
             return _ARTICLES[verb](content, folder)
     except (OSError, HarnessError) as e:
         title = f"<h1>{escape(verb.capitalize())}</h1>"
         reason = f'<p class="reason">This page cannot be made: {escape(one_line(e))}</p>'
         return [Article([title, reason], (), ())]
+
+
+def _address(study: str, run: str) -> str:
+    """Returns the address of a run's page. run: the run's folder in the study."""
+    return f"/run/{quote(str(PurePosixPath(study) / run))}"
 
 
 def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:

@@ -74,6 +74,7 @@ _ENVIRONMENT.filters |= {
     "meaning": lambda code: (
         without_markup(CODES[code].meaning) if code in CODES else "a code of a different version"
     ),
+    "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),
 }

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from harness.browse import studies, within
+from harness.browse.heading import heading
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.machines import Machines
@@ -89,7 +90,11 @@ class Views:
         number = min(selection.page, last_page)
         noted = [e for e in entries.values() if e.notes_endpoint]
         states = {e.path: snapshot(self._root, e.path) for e in noted[:MOST_UNFINISHED]}
-        running = {path: s for path, s in states.items() if isinstance(s, Snapshot)}
+        running = {
+            path: (s, heading(self._root, entries[path]).title)
+            for path, s in states.items()
+            if isinstance(s, Snapshot)
+        }
         broken = [
             (e.path, e.problem) for e in entries.values() if e.problem and e.path not in running
         ]

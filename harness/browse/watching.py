@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -18,11 +18,12 @@ from harness.browse.live_tiles import live_tiles
 from harness.browse.points import CHARTS, begin_of, gap, opening, point
 from harness.browse.studies import read
 from harness.browse.texts import render, url
-from harness.core.files import PARTIAL
+from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
 from harness.errors import HarnessError
 from harness.results import run_folder
 from harness.results.pages import tiles
+from harness.results.pages.tiles import Tile
 
 PERIOD_S = 1.0
 PATIENCE = 5
@@ -221,34 +222,43 @@ class Watching:
     def _panel(self, path: str, past: Past, problem: str) -> str:
         finished = path.removesuffix(PARTIAL)
         verdict = reason = study = None
-        if finished != path and (self._index.root / finished).is_dir():
-            with suppress(OSError, HarnessError):
-                verdict, reason = self._verdict(finished)
-            entry = self._index.entries().get(finished)
-            study = entry.study if entry is not None else None
         is_between = problem == BETWEEN_RUNS
         state = past.state if is_between else past.last
+        shown: Sequence[Tile] = live_tiles(state, past.latest) if state and state.phase else ()
+        if finished != path and (self._index.root / finished).is_dir():
+            with suppress(OSError, HarnessError), reading(finished):
+                verdict, reason, shown = self._end(finished)
+            entry = self._index.entries().get(finished)
+            study = entry.study if entry is not None else None
         return render(
             "panel.html",
             state=state,
             run=past.run if past.run != path else "",
             problem=problem,
             is_between=is_between,
-            tiles=tiles.html(live_tiles(state, past.latest)) if state and state.phase else "",
+            question=self._question(path, state),
+            tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
             study=study,
             finished=url("study" if study else "run", finished),
         )
 
-    def _verdict(self, path: str) -> tuple[str, str]:
-        """Returns a finished run's verdict and first reason; '' for a missing one.
+    def _question(self, path: str, state: Snapshot | None) -> str:
+        """Returns the question that the run answers; '' for a search."""
+        entries = self._index.entries()
+        entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
+        return heading(self._index.root, entry, state).question
+
+    def _end(self, path: str) -> tuple[str, str, Sequence[Tile]]:
+        """Returns a finished run's verdict, first reason and tiles; '' for a missing text.
 
         Raises OSError or ConfigError.
         """
         verdict = read_row(self._index.root, path)["verdict"]
-        reasons = read(self._index.root, f"{path}/{run_folder.RESULT}")["reasons"]
-        return verdict, next((one["text"] for one in reasons), "")
+        result = read(self._index.root, f"{path}/{run_folder.RESULT}")
+        reason = next((one["text"] for one in result["reasons"]), "")
+        return verdict, reason, tiles.tiles(result)
 
     def _done(self, path: str) -> str:
         """Renders a search's finished runs, oldest first."""

@@ -79,7 +79,9 @@ def test_the_state_matches_the_live_counts(results: Path, endpoint: MetricsEndpo
 def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: MetricsEndpoint) -> None:
     begin(endpoint)
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
-    assert f'<a href="/live/{RUN}">night</a>' in client.get("/").text
+    running = client.get("/").text.partition('id="now"')[2].partition("</section>")[0]
+    assert re.search(rf'<a href="/live/{RUN}">[^<]*</a>', running)
+    assert "performance, " in running
     page = client.get(f"/live/{RUN}").text
     assert f'data-events="/events/{RUN}"' in page
     assert '<dt>Answered</dt><dd>700 <span class="unit">queries</span></dd>' in page
@@ -151,8 +153,9 @@ def test_events_end_with_the_run(
     assert "event: end\n" in last
     assert '<span class="badge invalid">INVALID</span> too slow &lt;script&gt;' in last
     assert 'The run has ended: <a id="next" href="/run/night">open its page</a>' in last
-    assert '<dt>Answered</dt><dd>700 <span class="unit">queries</span></dd>' in last
-    assert "<dt>Rate in the last second</dt>" in last
+    assert '<dl class="tiles">' in last
+    assert "so far" not in last  # bug: the numbers of the last second stood beside the verdict
+    assert "in the last second" not in last
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     assert '<a id="next" href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
     assert client.get(f"/events/{RUN}").status_code == 404

@@ -252,14 +252,23 @@ def _with_widths(figures: Sequence[Figure]) -> Iterator[tuple[Figure, str]]:
         yield figure, ' class="wide"' if wide or (is_alone and len(figures) > 1) else ""
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Returns an HTML table; texts are escaped. numbers: how many of the last columns are right-aligned."""
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0, cards: bool = False
+) -> str:
+    """Returns an HTML table; texts are escaped. numbers: how many of the last columns are right-aligned.
+
+    cards: on a narrow screen, shows each row as a card, so that the last columns are visible without scrolling.
+    """
     words = len(heads) - numbers
-    return aligned_table(heads, rows, [i >= words for i in range(len(heads))])
+    return aligned_table(heads, rows, [i >= words for i in range(len(heads))], cards=cards)
 
 
 def aligned_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    is_number: Sequence[bool],
+    *,
+    cards: bool = False,
 ) -> str:
     """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned."""
     kinds = [' class="number"' if number else "" for number in is_number]
@@ -267,27 +276,42 @@ def aligned_table(
         f'<th scope="col"{kind}>{escape(head)}</th>' if head.strip() else "<td></td>"
         for kind, head in zip(kinds, heads, strict=True)
     )
+    labels = [f' data-head="{escape(head)}"' if cards else "" for head in heads]
     lines = []
     for row in rows:
-        cells = (f"<td{kind}>{_html(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        columns = zip(kinds, labels, row, strict=True)
+        cells = (f"<td{kind}{label}>{_html(cell)}</td>" for kind, label, cell in columns)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    many = ' class="many"' if len(heads) > 2 else ""  # a table with two columns fits on any screen
-    made = f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
+    # A table with two columns fits on any screen.
+    kind = ' class="cards"' if cards else ' class="many"' if len(heads) > 2 else ""
+    made = f'<div class="scroll" tabindex="0"><table{kind}><tr>{top}</tr>{body}</table></div>'
     # The chips' explanations lie above the scrolling box, which would cut them off.
     return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
 
 
+_CODE = re.compile(r"`([^`]+)`")
+
+
 def _html(text: str) -> str:
-    return text if isinstance(text, Html) else escape(text)
+    """Returns HTML unchanged, and escapes a text. Words in backticks become code."""
+    return text if isinstance(text, Html) else _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def with_meanings(text: str) -> Html:
-    """Returns a text as HTML in which each code of a reason or doubt is a chip that shows its meaning."""
+    """Returns a text as HTML in which a verdict is a badge, and each code of a reason or doubt is a chip that shows
+    its meaning.
+    """
     return Html(" ".join(map(_chip, text.replace("doubts: ", "").split())))
 
 
+_BADGES = {"VALID": "valid", "INVALID": "invalid"}
+"""Maps a verdict to the class of its badge."""
+
+
 def _chip(word: str) -> str:
+    if word in _BADGES:
+        return f'<span class="badge {_BADGES[word]}">{word}</span>'
     code = CODES.get(word)
     if code is None:
         return escape(word)
@@ -366,7 +390,7 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
         if label is not None
     ]:
         yield facts(defined)
-    yield from (f"<p>{escape(text)}</p>" for label, text in rows if label is None)
+    yield from (f"<p>{_html(text)}</p>" for label, text in rows if label is None)
 
 
 _CLAUSE = re.compile(r"; (?![^(]*\))")
@@ -400,26 +424,32 @@ def section(
     named: Sequence[str] = (),
     *,
     folds: bool = False,
+    addresses: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yields a table with its title and notes.
 
     most_rows: largest number of rows. more: where to find the remaining rows. named: columns whose cells are names from
     code, such as ttft_p50. folds: shows only the title of a table with more than LONG rows until the reader opens it.
+    addresses: address for the first cell of each row, already escaped for a URL; empty without links.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
     if not folds or len(shown.rows) <= LONG:
         yield head
-        yield from _table_and_notes(shown, most_rows, more, named)
+        yield from _table_and_notes(shown, most_rows, more, named, addresses)
         return
     count = f'<span class="quiet">{len(shown.rows):,} rows</span>'
     yield f'<details class="long"><summary>{head} {count}</summary>'
-    yield from _table_and_notes(shown, most_rows, more, named)
+    yield from _table_and_notes(shown, most_rows, more, named, addresses)
     yield "</details>"
 
 
 def _table_and_notes(
-    shown: Table, most_rows: int | None, more: str, named: Sequence[str]
+    shown: Table,
+    most_rows: int | None,
+    more: str,
+    named: Sequence[str],
+    addresses: Sequence[str],
 ) -> Iterator[str]:
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
@@ -433,6 +463,8 @@ def _table_and_notes(
             [make(cell) for make, cell in zip(made, row, strict=True)]
             for row in shown_rows(shown.columns, rows)
         ]
+        for row, address in zip(cells, addresses, strict=False):
+            row[0] = anchor(row[0], address)
         yield aligned_table(heads, cells, is_number)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'

@@ -200,7 +200,9 @@ def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
     order = np.argsort(done_ns[used], kind="stable")
     times = done_ns[used][order]
     work = np.cumsum(weights[used][order])
-    last = np.flatnonzero(np.diff(times, append=times[-1] + 1))  # the last answer of each group of simultaneous answers
+    last = np.flatnonzero(
+        np.diff(times, append=times[-1] + 1)
+    )  # the last answer of each group of simultaneous answers
     times, work = times[last], work[last]
     batches = _batches(len(times) - 1)
     if batches < LEAST_BATCHES:

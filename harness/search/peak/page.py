@@ -1,6 +1,6 @@
 """Writes peak.html with the result of the search, a plot of the loads that were tried, and a table of the runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from math import log10
 from pathlib import Path
@@ -35,11 +35,15 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(content: Mapping[str, Any]) -> list[Article]:
+def articles(
+    content: Mapping[str, Any], address: Callable[[str], str] | None = None
+) -> list[Article]:
+    """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
     words = [content["scenario"], content["backend"], content["model"], content["slo"]]
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
-    tail = list(page.section(_headed(table.probes_table(content))))
+    addresses = [address(probe["folder"]) for probe in content["probes"]] if address else []
+    tail = list(page.section(_headed(table.probes_table(content)), addresses=addresses))
     return [Article(head, list(figures(content)), tail)]
 
 

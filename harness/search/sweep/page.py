@@ -1,6 +1,6 @@
 """Writes sweep.html with a sweep's plots and table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,10 +58,14 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(content: Mapping[str, Any]) -> list[Article]:
+def articles(
+    content: Mapping[str, Any], address: Callable[[str], str] | None = None
+) -> list[Article]:
+    """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
     head += page.conclusion(points.marks_of_all(content), "valid")
-    tail = list(page.section(points.points_table(content)))
+    addresses = [address(point["folder"]) for point in content["points"]] if address else []
+    tail = list(page.section(points.points_table(content), addresses=addresses))
     return [Article(head, [*figures_of_all(content)], tail)]
 
 

@@ -123,8 +123,8 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
 @pytest.mark.parametrize(
     ("p99s_ms", "against"),
     [
-        ([5, 6, 7, 8], "+33.3 % worse than all 3"),
-        ([6, 7, 8, 5], "-28.6 % better than all 3"),
+        ([5, 6, 7, 8], "+33.3 %, above all 3"),
+        ([6, 7, 8, 5], "-28.6 %, below all 3"),
         ([5, 8, 6, 7], "+16.7 %, within their range"),
         ([5, 8], "+60.0 %"),
     ],

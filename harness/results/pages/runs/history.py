@@ -12,7 +12,7 @@ from harness.core.units import (
     show_percent,
 )
 from harness.results.numbers import Number
-from harness.results.pages.page import Article, Figure, Html, table
+from harness.results.pages.page import Article, Figure, Html, table, with_meanings
 from harness.results.pages.runs.overview import Overview, first_articles
 from harness.results.pages.runs.rows import (
     Linked,
@@ -64,7 +64,7 @@ _INTRODUCTION = (
     "<h1>History: the numbers of each workload, run after run</h1>"
     '<p class="quiet">A plot shows the numbers of one workload on one machine, with the newest run on the right. A '
     "line connects VALID runs; a cross is an INVALID run. A dotted line marks the first run with a different version. "
-    "Settings may differ from run to run: compare shows how, and whether a change is more than noise.</p>"
+    "The table judges nothing: settings may differ from run to run, and compare shows how, and whether a change is more than noise.</p>"
 )
 
 
@@ -82,18 +82,16 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
 
 
 def _against(newest: Number, before: Sequence[float]) -> str:
-    """Compares the newest number with the earlier ones, as a fact. It is not a verdict: `compare` gives one."""
+    """Compares the newest number with the earlier ones without judging the change, which only `compare` does."""
     if not before:
         return "-"
     middle = median(before)
-    change = f"{show_percent(newest.value / middle - 1, 1, signed=True)}" if middle else "-"
+    change = show_percent(newest.value / middle - 1, 1, signed=True) if middle else "-"
     if len(before) < _FEWEST_BEFORE:
         return change
-    is_above = newest.value > max(before)
-    if is_above or newest.value < min(before):
-        word = "better" if is_above == newest.higher_is_better else "worse"
-        return Html(f'{change} <span class="{word}">{word} than all {len(before)}</span>')
-    return f"{change}, within their range"
+    if min(before) <= newest.value <= max(before):
+        return f"{change}, within their range"
+    return f"{change}, {'above' if newest.value > max(before) else 'below'} all {len(before)}"
 
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
@@ -129,7 +127,7 @@ def _title(key: Sequence[str], _members: Sequence[Row] = ()) -> str:
 
 _PAGE = Overview(
     _INTRODUCTION,
-    ("workload", "runs", "newest, UTC", "result", "against the runs before", "course"),
+    ("workload", "runs", "newest, UTC", "result", "against the median before", "course"),
     _summary,
     _title,
     lambda row: row,
@@ -287,7 +285,7 @@ def _table(members: Sequence[Row], linked: Linked) -> str:
     rows = [
         (
             linked(row["folder"]),
-            f"{row['verdict']} {row['reasons']}",
+            with_meanings(f"{row['verdict']} {row['reasons']}"),
             *(shown(values.get(name)) for name in names),
         )
         for row, values in measured

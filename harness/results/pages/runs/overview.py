@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from harness.core.units import counted
-from harness.results.pages.page import Article, anchor, table
+from harness.results.pages.page import Article, anchor, table, with_meanings
 from harness.results.pages.runs.rows import Linked, Row, main_text
 
 MOST = 12
@@ -63,7 +63,7 @@ def first_articles(
             (anchor(titles[key], f"#{name}"), *page.summary(groups[key]))
             for name, key in drawn.items()
         ]
-        head.append(table(page.heads, rows))
+        head.append(table(page.heads, rows, cards=True))
     single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
     head += _single(page, single, linked)
     if len(several) > MOST:
@@ -76,6 +76,9 @@ def _single(page: Overview, found: Sequence[tuple[str, Row]], linked: Linked) ->
     if not found:
         return
     yield f"<details><summary>{counted(len(found), page.single)} with a single run</summary>"
-    rows = [(title, linked(row["folder"]), row["verdict"], main_text(row)) for title, row in found]
-    yield table((page.single, "run", "verdict", "result"), rows)
+    rows = [
+        (title, linked(row["folder"]), with_meanings(row["verdict"]), main_text(row))
+        for title, row in found
+    ]
+    yield table((page.single, "run", "verdict", "result"), rows, cards=True)
     yield "</details>"
