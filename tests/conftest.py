@@ -14,10 +14,11 @@ from harness.cli.main import main
 from harness.core.shown import secrets
 from tests.builders.refusals import Said
 
-settings.register_profile("harness", deadline=None)  # a busy machine must not fail a test
+# Examples have no deadline, because a busy machine must not fail a test.
+settings.register_profile("harness", deadline=None)
 settings.load_profile("harness")
 
-# A background job of a script ignores Ctrl-C, and the commands that the suite starts would inherit this.
+# A script's background job ignores Ctrl-C, and the commands that the suite starts would inherit this setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -77,7 +77,7 @@ class _PatchesSettings(OrtBackend):
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        # not the patched function: a run may open the backend several times
+        # Saves the original function and not a patched one, because a run may open the backend several times.
         original = settings_for
 
         def patched(plan: Any) -> Any:
@@ -163,7 +163,7 @@ class EditsResultLater(OrtBackend):
             path = folder.with_suffix("") / "result.json"
             while not path.is_file():
                 time.sleep(0.1)
-            # because the process of the accuracy run edits, too
+            # The process id keeps the names apart, because the process of the accuracy run edits the result, too.
             edited = path.with_name(f"{os.getpid()}.json")
             edited.write_text(path.read_text().replace('"INVALID"', '"VALID"'))
             edited.rename(path)

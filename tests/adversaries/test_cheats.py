@@ -95,7 +95,7 @@ def test_the_page_lists_every_backend_with_its_docstring() -> None:
 @pytest.mark.parametrize("row", cases(INVALID), ids=lambda row: row.backend)
 def test_a_cheat_is_invalid_for_its_listed_reason(row: Row, tmp_path: Path) -> None:
     """Bug: most of these runs were VALID, and `check` agreed."""
-    # long, because a busy machine needs most of it to load the model
+    # The time limit is long, because a busy machine needs most of it to load the model.
     hang = ("--hang-timeout", "20s")
     assert run_of(row, tmp_path / "r", *hang).status in (4, 5)
     (folder,) = (path for path in tmp_path.iterdir() if path.name in ("r", "r.partial"))

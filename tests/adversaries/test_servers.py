@@ -27,7 +27,7 @@ QUICK = ("forged-usage", "cuts-off", "warm-cache", "answers-of-another")
 
 TEXT_WORDS = 200
 _BOTH = ("--mode", "both", "--metric", "exact_match", "--backend-option", "answer=text")
-_SECONDS = ("--target-qps", "18")  # long enough for several readings of the metrics page
+_SECONDS = ("--target-qps", "18")  # the run is long enough for several readings of the metrics page
 WORDS: Mapping[str, tuple[str, ...]] = {
     "ends-early": ("--backend-option", "ignore_eos=on"),
     "counted-tail": ("--backend-option", "ignore_eos=on"),
@@ -56,10 +56,11 @@ def row_of(kind: str, number: int, ids: list[int]) -> dict[str, Any]:
     if kind == "prompt":
         words = " ".join(f"{number}{token}" for token in ids * (TEXT_WORDS // len(ids)))
         return {"prompt": words, "max_tokens": MAX_TOKENS}
+    # Every message has five digits, because the server counts messages as tokens.
     message = {
         "role": "user",
         "content": f"sort {number:05}",
-    }  # because the server counts messages as tokens
+    }
     row = {"messages": [message], "max_tokens": MAX_TOKENS}
     if kind == "tools":
         function = {"name": "look", "parameters": {"type": "object", "properties": {}}}
@@ -122,5 +123,5 @@ def test_an_honest_server_is_not_suspected(kind: str, streams: str, tmp_path: Pa
     result = ran(tmp_path, dialect, "--backend-option", f"stream={streams}", kind=kind)
     assert not codes(result) & SUSPICIONS, result["doubts"]
     probe = result["tokens"]["prompt_probe"]
-    # "too long" happens on a busy machine
+    # On a busy machine, the probe may give "too long" as its reason instead of its rounds.
     assert probe.get("rounds") or "too long" in probe["reason"]

@@ -210,7 +210,8 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
     assert "<pre class=" not in shown.replace('<pre class="command">', "")
     assert '<td class="number">' in shown
     written = sorted((results / "study").glob("*.html"))
-    for name in written:  # because the verb's page and the page in browse have the same tables
+    # The page that the verb writes and the page in `browse` must have the same tables.
+    for name in written:
         tables = re.findall("<table.*?</table>", name.read_text())
         assert tables
         assert all(table in shown for table in tables)
@@ -287,7 +288,7 @@ def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: Test
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
     """Bug: `sweep --from` changed the folder's date, so the study of the morning moved to the top of the list."""
-    for hour in ("15", "14"):  # the earlier study is written last, on purpose
+    for hour in ("15", "14"):  # the test writes the earlier study last, on purpose
         study = results / f"2026-11-28T{hour}-00-00Z-peak-server"
         study.mkdir()
         (study / "peak.json").write_text("{}")
@@ -313,7 +314,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     (side / "repeats.json").write_text(json.dumps(content))
     for place, name in enumerate(("closed-loop", "closed-loop-again"), 1):
         shutil.copytree(RUNS / name, side / f"run-{place}")
-    (side / "latest").symlink_to("run-2")  # --repeats leaves this link
+    (side / "latest").symlink_to("run-2")  # a run with --repeats leaves this link
     text = page(client, "/compare?run=again&run=closed-loop")
     assert "again/run-1" in text
     assert "again/run-2" in text
@@ -335,7 +336,8 @@ def test_compare_judges_as_the_verb_does(
     *_, printed = capsys.readouterr().out.splitlines()
     text = html.unescape(page(client, PAIR))
     assert printed.removeprefix("verdict").strip() in text
-    assert "/compare?run=closed-loop-again&run=closed-loop" in text  # in the reverse order
+    # The page links to the comparison in the reverse order.
+    assert "/compare?run=closed-loop-again&run=closed-loop" in text
 
 
 def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: TestClient) -> None:
@@ -348,7 +350,8 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     assert f"{len(names.findall(others))} other numbers" in summary
     assert {"p95", "infer.p50"} <= {*names.findall(others)}
     assert first.index('class="headline') < first.index("VALID") < first.index('class="changes"')
-    assert '<td data-head="change" class="number">' in first  # becomes a card on a narrow screen
+    # On a narrow screen, the row becomes a card with `data-head` as a label.
+    assert '<td data-head="change" class="number">' in first
 
 
 def test_settings_that_differ_stand_below_one_term(results: Path, client: TestClient) -> None:
@@ -462,7 +465,7 @@ def test_differences_between_machines_are_shown_first(results: Path, client: Tes
     assert "architecture</th>" not in only
     every = page(client, f"{picked}&all=1")
     assert "architecture</th>" in every
-    assert every.count(">Machine</th>") == 1  # the head of a group
+    assert every.count(">Machine</th>") == 1  # `Machine` is the head of a group of rows
     assert html.escape(f"{picked}&all=1") in only
 
 
@@ -473,11 +476,13 @@ def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: Te
         content["machine"] |= {"fingerprint": "f00", "memory_bytes": 25276514304}
         file.write_text(json.dumps(content))
     shown = page(client, "/machines?all=1")
-    assert shown.count('<th scope="col">machine<br>') == 2  # the name of the host
+    # The column's head contains the name of the host.
+    assert shown.count('<th scope="col">machine<br>') == 2
     assert "newest of 2 runs" in shown
     assert "newest of 3 runs" in shown
     assert "<td>25.3 GB</td>" in shown  # Bug: 25276514304
-    assert "seeds" not in shown  # seeds belong to a run, not to the machine
+    # The page shows no seeds, because seeds belong to a run and not to the machine.
+    assert "seeds" not in shown
 
 
 def test_foreign_texts_are_escaped_on_every_page(results: Path, client: TestClient) -> None:
@@ -519,7 +524,7 @@ def test_private_names_are_hidden(
 @pytest.mark.parametrize(
     "path",
     [
-        "/files/server/config.yaml",  # because this page contains private names
+        "/files/server/config.yaml",  # config.yaml contains private names
         "/files/server/findings.json",
         "/files/../../etc/passwd",
         "/files/%2e%2e/%2e%2e/etc/passwd",

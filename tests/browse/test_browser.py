@@ -36,7 +36,8 @@ PAGES = {
     "missing": "/run/nothing",
 }
 LIMIT_MS = 60_000
-expect.set_options(timeout=LIMIT_MS)  # a busy machine must not fail the test
+# The limit is long, because a busy machine must not fail the test.
+expect.set_options(timeout=LIMIT_MS)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,8 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     assert "text=loop" in page.url
     page.get_by_label("Pick closed-loop", exact=True).check()
     page.get_by_label("Text").fill("offline")
-    page.get_by_role("button", name="Filter").click()  # the run must stay selected
+    # The run must stay selected after the filter hides it.
+    page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("group", name="Picked, not on this page")).to_be_visible()
     page.get_by_label("Text").fill("")
     page.get_by_role("button", name="Filter").click()
@@ -246,11 +248,12 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(legend).to_contain_text(re.compile(r"answered [\d.,]+.*requested 300.*at [\d.]+ s"))
         found = Axe().run(page).response["violations"]
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
-        page.reload()  # the earlier points are still shown
+        page.reload()  # after a reload, the page must still show the earlier points
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
         expect(page.locator("#status")).to_have_text("Ended")
         expect(page.locator(".chart[data-name=rate] path").first).to_be_visible()
-        page.wait_for_url(f"{address}/run/live")  # the user need not reload the page
+        # The browser opens the result by itself, without a reload by the user.
+        page.wait_for_url(f"{address}/run/live")
         expect(page.locator(".plot .main-svg").first).to_be_visible()
         run.communicate(timeout=120)
     assert not (results / "live" / ENDPOINT).exists()

@@ -16,7 +16,7 @@ from harness.browse.app import make_app
 from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LIMIT_S = 2.0
-SLACK_S = 15.0  # for a busy machine
+SLACK_S = 15.0  # the slack allows for a busy machine
 MOST = 20
 
 

@@ -114,7 +114,7 @@ def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
         assert first.entries()["server"].row is not None
     assert index_path.is_file()
     swapped = text.replace('"server"', '"seRver"')
-    with file.open("r+") as opened:  # the file keeps its inode, size and time
+    with file.open("r+") as opened:  # the write keeps the file's inode, size and time
         opened.write(swapped)
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
     for again in (first, Index(results)):
@@ -171,7 +171,7 @@ def test_a_file_over_the_size_limit_is_refused(
 
 
 def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None:
-    (results / "server/latest").symlink_to("/etc")  # readers of runs must not open this link
+    (results / "server/latest").symlink_to("/etc")  # code that reads runs must not open this link
     assert within.check_folder(results, "server") == results / "server"
     (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
     with pytest.raises(

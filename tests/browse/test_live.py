@@ -55,7 +55,7 @@ def begin(endpoint: MetricsEndpoint, **changed: Any) -> LiveCounts:
     """Starts a phase with 700 answers. changed: fields of its plan."""
     counts = LiveCounts(NewRows(golden_journal("server"), plan("server", **changed)))
     endpoint.exporter.begin(counts, [Slo(0.99, 50_000_000)])
-    time.sleep(0.25)  # because the endpoint keeps its page for 0.2 s
+    time.sleep(0.25)  # the endpoint keeps its page for 0.2 s, so the wait makes it build a new page
     return counts
 
 
@@ -131,7 +131,8 @@ def test_events_end_with_the_run(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
         found = [await anext(events) for _ in range(4)]
-        (results / RUN / ENDPOINT).unlink()  # as the process that keeps the folder does
+        # The process that keeps the folder removes this file, too.
+        (results / RUN / ENDPOINT).unlink()
         (results / RUN).rename(results / "night")
         result = json.loads((results / "server/result.json").read_text())
         reasons = [{"code": "slo-missed", "text": f"too slow {EVIL}"}]
@@ -143,7 +144,7 @@ def test_events_end_with_the_run(
     assert first.startswith("event: state\ndata: ")
     opening, since = pointed(points)
     assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
-    # both charts show the mean since the first query
+    # The rate chart shows the mean since the first query at both points.
     assert opening["charts"]["rate"] == since["charts"]["rate"]
     assert '<dt>Rate in the last second</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     (point,) = pointed(more)
@@ -188,7 +189,7 @@ def test_a_search_is_watched_over_all_its_runs(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events("peak.partial")
         found = [await anext(events) for _ in range(3)]
-        (search / RUN / ENDPOINT).unlink()  # the next run has not started yet
+        (search / RUN / ENDPOINT).unlink()  # the file is missing between two runs of the search
         found.append(await anext(events))
         (search / "peak.json").write_text("{}")
         search.rename(results / "peak")
@@ -205,7 +206,7 @@ def test_a_search_is_watched_over_all_its_runs(
 def test_a_reading_that_is_missed_leaves_one_gap() -> None:
     """Bug: the chart drew a line across the time in which the machine was too busy to report."""
     past = watching.Past()
-    past.miss()  # the first reading is missing
+    past.miss()  # the live page misses the first reading
     for at_s in (10.0, 11.0):
         past.add("run", look(at_s, 100 * at_s))
     past.miss()
@@ -225,7 +226,7 @@ def test_the_last_values_stay_when_all_is_answered() -> None:
     assert past.latest("rate", "answered") == 300
     assert past.state is None
     assert present(past.last).completed == 400
-    short = watching.Past()  # a run that ends before the second reading
+    short = watching.Past()  # this run ends before the second reading
     short.add("run", look(10.0, 400, progress=1.0, elapsed_s=2.0))
     assert short.latest("rate", "answered") == 200
 

@@ -29,7 +29,7 @@ def test_rates_are_computed_between_two_looks() -> None:
     assert found["t"] == 12.0
     assert found["charts"]["rate"] == {"answered": 150, "requested": 200, "failed": 2}
     assert found["charts"]["tokens"] == {"answered": 20}
-    # node b joined between the readings, so its rate is unknown
+    # Node b joined between the two readings, so its rate is unknown.
     assert found["charts"]["nodes"] == {"a": 10}
 
 
@@ -62,7 +62,8 @@ def test_a_percentile_needs_a_query_beyond_it(count: int, names: list[str]) -> N
 
 
 def test_looks_are_merged_until_they_have_enough_queries() -> None:
-    counts = [0, 500, 500, 540, 580, 620]  # no answers for one second, then 40 answers per second
+    # One second without answers follows the first 500, then 40 answers come per second.
+    counts = [0, 500, 500, 540, 580, 620]
     looks = [look(110.0 + i, latency=buckets([0.01] * n)) for i, n in enumerate(counts)]
     assert "p99" in charts(*looks)["latency"]
     assert "p99" not in charts(*looks[2:5])["latency"]
@@ -123,7 +124,8 @@ def test_the_curves_begin_with_the_means_since_the_first_query() -> None:
         "nodes": {"a": 1},
     }
     offline = present(begin_of(first._replace(scenario="offline")))
-    assert offline.in_flight == 807  # because Offline issues all samples at once
+    # Offline issues all samples at once, so all samples without an answer are in flight.
+    assert offline.in_flight == 807
     assert begin_of(look(110.0)) is None
 
 

@@ -15,7 +15,7 @@ _HAS_FIELDS = ("timeseries", "heatmap", "table")
 _OF_PROMETHEUS = ("expr", "step", "titleFormat")
 """Keys of an annotation that its data source reads, although the dashboard schema lacks them."""
 
-# JSON contains the values of enums, but TypeScript treats these values as types other than the enums.
+# JSON contains the values of enums, but TypeScript does not accept a plain value where it expects an enum.
 _HEAD = """
 import type { Dashboard } from '@grafana/schema';
 type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T

@@ -26,7 +26,7 @@ def trace(out: Path, queries: int, *, late: int, qps: int) -> Traced:
     script = str(Path(__file__).parent / "loadgen_run.py")
     command = [sys.executable, script, str(out), "Server", str(queries), str(late), str(qps)]
     subprocess.run(command, check=True)
-    # The trace is not valid JSON if LogDetail events are present, because the quotes in arguments are doubled.
+    # The trace is not valid JSON if it contains LogDetail events, because the quotes in their arguments are doubled.
     samples = re.findall(
         r'"name":"Sample".*?"ph":"b".*?"ts":(\d+)\.(\d{3}),'
         r'"args":\{"sample_seq":(\d+),.*?"complete_ns":(\d+)\}',

@@ -73,5 +73,5 @@ def heads() -> Any:
         made[i, :4, 0] = made[i, :4, 1] = placed(i)
         made[i, 0, 1] += 4
         made[i, 4, :2] = 0.75, 0.5
-    made[3] = 0  # an image in which the model finds no box
+    made[3] = 0  # the model finds no box in this image
     return made

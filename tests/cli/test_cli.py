@@ -312,7 +312,7 @@ def test_list_separates_every_name_from_its_text(capsys: pytest.CaptureFixture[s
     main(["list"])
     rows = [line[2:] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     names = {len(row) - len(row.partition("  ")[2].lstrip()) for row in rows}
-    assert len(names) == 1  # every text begins in the same column
+    assert len(names) == 1  # all texts begin in the same column
 
 
 def test_list_says_what_is_not_installed(
@@ -361,7 +361,8 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
-        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # because Offline has no latency
+        # The p99 is `-`, because Offline has no latency.
+        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],
         ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
         ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
     ]

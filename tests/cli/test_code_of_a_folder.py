@@ -133,7 +133,7 @@ def test_a_verb_that_executes_code_names_it_first(
 def test_code_that_the_user_names_is_executed(run: Path, marker: Path, evil: Path) -> None:
     """The user names each file on the command line, as the value of its option or after --trust."""
     config = yaml.safe_load((run / "config.yaml").read_text())
-    del config["hook"]  # so that the model's manifest names no code
+    del config["hook"]  # the hook is removed, so that the model's manifest names no code
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     given = ["--dataset", "digits", "--metric", "top1", "--meter", "estimate=1"]
     words = ["--config", str(run), *given, "--trust", f"{evil}:Evil", "--out", str(run / "again")]
@@ -164,7 +164,8 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     mine.write_text(mine.read_text() + "# changed\n")
     assert main([*again, "third"]) == 0
     assert f"{says}, which has changed since that run" in capsys.readouterr().err.splitlines()
-    assert main(["check", "first"]) == 0  # because the plug-in is not part of the folder
+    # `check` accepts a changed plug-in, because the plug-in is not part of the run's folder.
+    assert main(["check", "first"]) == 0
     (line,) = refused("rerun", "first", "--trust", "mine.py:Theirs")
     assert f"the backend {mine}:Mine: read it" in line
 

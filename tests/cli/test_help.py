@@ -195,7 +195,7 @@ def test_the_help_uses_the_program_name_of_the_call(
     words: list[str], name: str, tmp_path: Path
 ) -> None:
     """Bug: `mlperf-harness help` printed `python -m harness`, which may be a different program in that folder."""
-    script = tmp_path / "mlperf-harness"  # written as pip writes the script
+    script = tmp_path / "mlperf-harness"  # the test writes the script in the form that pip uses
     script.write_text(
         f"#!{sys.executable}\nimport sys\nfrom harness.cli.main import main\nsys.exit(main())\n"
     )

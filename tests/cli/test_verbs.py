@@ -88,7 +88,7 @@ def test_the_first_page_has_a_description_then_examples_then_verbs(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the help listed the verbs after 110 lines of options, and a command without words printed one line."""
-    # 2, because a script whose $OPTIONS is empty must fail
+    # An empty command line ends with status 2, because a script whose $OPTIONS is empty must fail.
     assert main(words) == (0 if words else 2)
     page = capsys.readouterr().out
     parts = ("mlperf-harness measures", "usage: ", "\nexamples:\n", "\nverbs:\n", "VERB --help` ")

@@ -43,9 +43,9 @@ def test_a_node_that_ends_or_stops_is_lost_and_the_run_continues(
         lost = result["nodes"][1]
         assert f"{lost['node']} was lost with {lost['lost_samples']} of 600 samples (" in text
         assert any(word in text for word in how.split("|"))
-        # one batch that was being computed, and one that waited
+        # The node held at most two batches: it computed one, and the other waited.
         assert 1 <= lost["lost_samples"] <= 8
-        # because the other samples were answered
+        # Only the lost samples failed.
         assert result["queries"]["samples_failed"] == lost["lost_samples"]
         assert result["nodes"][0]["samples"] + lost["samples"] == 600
         assert result["nodes"][0]["failed"] == 0
@@ -112,7 +112,8 @@ def test_no_node_outlives_the_command(
             pids = node_processes(process.pid)
             time.sleep(0.05)
         assert len(pids) == 2
-        time.sleep(wait_s)  # once while the nodes start, and once while they answer
+        # One test case ends the command while the nodes start, the other while the nodes answer.
+        time.sleep(wait_s)
         os.kill(process.pid, number)
         process.wait(timeout=60)
     end_s = time.monotonic() + 10

@@ -21,7 +21,8 @@ def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[
     _, result = ran(out, *words, *options, "--queries", "800", "--mode", "performance")
     is_whole(out, result)
     samples = [node["samples"] for node in result["nodes"]]
-    assert min(samples) >= 80  # because a busy machine may delay one of the nodes
+    # The limit is far below 400, because a busy machine may delay one of the nodes.
+    assert min(samples) >= 80
     assert result["backend_description"]["nodes"] == 2
     assert result["nodes"][0]["infer_p50_ns"] >= 10**7
     for node in result["nodes"]:

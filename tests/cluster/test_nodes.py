@@ -37,7 +37,7 @@ def test_nodes_of_one_machine_share_its_cores_evenly(cores: int, count: int, sib
     assert min(sizes) >= siblings
     assert max(sizes) - min(sizes) <= siblings
     if count <= cores:
-        assert sum(sizes) == cores * siblings  # because each core belongs to one node
+        assert sum(sizes) == cores * siblings  # each core belongs to exactly one node
         assert len({cpu for each in own for cpu in each}) == cores * siblings
 
 
@@ -122,7 +122,7 @@ def test_all_unreachable_nodes_are_named_before_the_run(
     """Bug: the nodes were contacted only after the run's folder had been made and its process had printed "loading the
     model".
     """
-    # `resolve` is the first step of a run
+    # A run calls `resolve` first, so this test fails if the run begins before the nodes reply.
     monkeypatch.delattr("harness.run.supervisor.preflight.resolve")
     words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2

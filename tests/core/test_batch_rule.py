@@ -34,7 +34,7 @@ def test_a_high_fixed_cost_batches_all_waiting_queries() -> None:
 
 def test_waiting_queries_are_shared_among_idle_instances() -> None:
     rule = BatchRule(times_of(HIGH_COST), 4)
-    # a busy instance counts as half an idle instance
+    # The rule counts a busy instance as half an idle instance.
     assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]
 
 
@@ -107,7 +107,7 @@ def test_the_tail_is_near_the_best_of_simple_policies_and_not_above_greedy(
     [
         ((100, 90, 80, 70), 8),
         ((100, 100, 100, 100), 8),
-        ((91, 95, 98, 100), 8),  # because a gain below a tenth may be noise
+        ((91, 95, 98, 100), 8),  # a batch of one would gain less than a tenth, which may be noise
         ((80, 85, 95, 100), 1),
         ((120, 80, 95, 100), 2),
     ],

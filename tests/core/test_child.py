@@ -61,7 +61,7 @@ def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
         time.sleep(0.3)
         theirs.sendall(b'"one"}\n{"half')
         assert channel.receive(0.01) == {"event": "one"}
-        for _ in range(5):  # so that the message arrives byte by byte
+        for _ in range(5):  # the message must arrive byte by byte
             theirs.sendall(b" ")
             with pytest.raises(TimeoutError):
                 channel.receive(0.01)
@@ -188,13 +188,13 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        # so that the process cannot notice that its channel has closed
+        # A stopped process cannot notice that its channel has closed.
         os.kill(pid, signal.SIGSTOP)
         parent.kill()
     deadline_s = time.monotonic() + 60
     while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < deadline_s:
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break  # the process is dead and waits to be reaped by init
+            break  # the process is dead, and init has not reaped it yet
         time.sleep(0.05)
     else:
         assert not Path(f"/proc/{pid}").exists()

@@ -230,7 +230,7 @@ configs = st.fixed_dictionaries(
             unique_by=lambda item: item[0],
         ).map(tuple),
         "backend_option": st.lists(
-            # `@` names a file
+            # A value that begins with `@` names a file.
             st.tuples(names, texts.filter(lambda text: not text.startswith("@"))),
             max_size=3,
             unique_by=lambda item: item[0],
@@ -260,7 +260,7 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
     found = parse_backend_option(f"body=@{tmp_path / name}")
     assert found == ("body", '{"x":["{{samples}}",1.5,null]}')
     (tmp_path / name).unlink()
-    # because a stored configuration must not need a file
+    # A stored configuration must not need the file.
     assert parse_backend_option("=".join(found)) == found
 
 

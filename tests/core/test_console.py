@@ -80,7 +80,8 @@ def test_messages_of_a_thread_go_to_its_own_stream(capsys: pytest.CaptureFixture
         other = threading.Thread(target=say, args=("elsewhere",))
         other.start()
         other.join()
-        assert not console.stderr().isatty()  # and therefore no progress is shown
+        # Stderr is not a terminal here, so the command shows no progress.
+        assert not console.stderr().isatty()
     say("afterwards")
     assert own.getvalue() == "harness: here\n"
     assert capsys.readouterr().err == "harness: elsewhere\nharness: afterwards\n"

@@ -126,7 +126,8 @@ def test_in_the_checkout_environment_the_command_is_run_sh(environment: Environm
     environment.patch.chdir(root)
     assert how_to_install("openvino", "onnx") == "./run.sh install openvino onnx"
     assert how_to_install("ort-gpu") == "./run.sh install ort-gpu"
-    environment.patch.chdir(environment.folder)  # quoted because the path contains a space
+    # The printed path is quoted, because it contains a space.
+    environment.patch.chdir(environment.folder)
     assert how_to_install("openvino") == f"'{root}/run.sh' install openvino"
 
 
@@ -395,7 +396,8 @@ def test_an_install_without_a_network_names_it(line: str, checkout: Path) -> Non
 
 def test_a_checkout_that_cannot_be_written_is_named_in_one_line(checkout: Path) -> None:
     """Bug: bash's message, `.uv/lock: Permission denied`, was printed before ours."""
-    (checkout / ".uv/lock").mkdir()  # a folder, because the superuser may write to any file
+    # The lock is a folder, because the superuser may write to any file.
+    (checkout / ".uv/lock").mkdir()
     done = install(checkout, "litert")
     assert done.stderr == f"run.sh: cannot write in {checkout}\n"
 

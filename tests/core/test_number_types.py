@@ -28,14 +28,16 @@ WHOLE = ((100, 100), "float32")
     ("weights", "inputs", "computes_in", "found"),
     [
         ([WHOLE], ["float32"], None, "float32"),
-        ([WHOLE], ["int64"], None, "float32"),  # MiniLM, for which the old rule returned int64
-        # QDQ, for which the old rule returned float32
+        # The weights of MiniLM, for which the old rule returned int64.
+        ([WHOLE], ["int64"], None, "float32"),
+        # A QDQ file, for which the old rule returned float32.
         ([((100, 100), "int8"), ((100,), "float32")], ["float32"], None, "int8"),
-        ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),  # whose embeddings remain float32
-        # because the int8 table is small
+        # The embeddings of this model remain float32.
+        ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),
+        # The int8 table is too small to decide the type of the model.
         ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),
         ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),  # indices
-        # an IR whose file stores compressed weights
+        # An OpenVINO IR whose file stores compressed weights.
         ([((100, 100), "f16")], ["float32"], "f32", "float32"),
         ([((100, 100), "i8")], ["float32"], "f32", "int8"),
         ([WHOLE], ["float32"], "bf16", "bfloat16"),

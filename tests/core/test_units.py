@@ -39,7 +39,8 @@ from harness.core.units import (
         ("2min", 120_000_000_000),
         ("1h", 3_600_000_000_000),
         (" 10s ", 10_000_000_000),
-        ("9007199254740993ns", 9_007_199_254_740_993),  # more digits than a float can hold
+        # The number has more digits than a float can hold.
+        ("9007199254740993ns", 9_007_199_254_740_993),
     ],
 )
 def test_a_duration_with_its_unit_is_parsed_exactly(text: str, ns: int) -> None:
@@ -62,26 +63,26 @@ def test_a_written_duration_parses_to_the_same_value(ns: int) -> None:
 
 
 SHOWN = [
-    # the largest unit that represents the value exactly
+    # write_duration uses the largest unit that represents the value exactly.
     *((write_duration, ns, text) for ns, text in (
         (0, "0s"), (1, "1ns"), (1500, "1500ns"), (90 * NS_PER_S, "90s"), (120 * NS_PER_S, "2min"),
     )),
-    # three digits and a suitable unit
+    # show_ns shows three digits and a suitable unit.
     *((show_ns, ns, text) for ns, text in (
         (0, "0 ns"), (999, "999 ns"), (999.6, "1.00 us"), (1_000, "1.00 us"), (99_960, "100 us"),
         (999_600, "1.00 ms"), (1_234_567, "1.23 ms"), (-1_500_000, "-1.50 ms"),
         (12_345_000_000, "12.3 s"), (4e12, "4,000 s"),
     )),
-    # three digits for values below a hundred
+    # show_rate shows three digits for values below a hundred.
     *((show_rate, rate, text) for rate, text in (
         (0, "0.00"), (1 / 600, "0.00167"), (0.0996, "0.10"), (3.214, "3.21"), (32.14, "32.1"),
         (99.96, "100"), (12_345.6, "12,346"),
     )),
-    # decimal units
+    # show_bytes uses decimal units.
     *((show_bytes, count, text) for count, text in (
         (0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB"),
     )),
-    # the units in common use
+    # show_wait uses the units in common use.
     *((show_wait, seconds, text) for seconds, text in (
         (0.2, "1 s"), (1.6, "2 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"),
         (11_100, "3 h 05 min"),

@@ -55,7 +55,7 @@ def hold(results: Path, *, pages: bool) -> None:
         assert status in STATUSES
         if verdict(run) == "VALID" and run.suffix == ".partial":
             lines = differences(run)
-            # because the seal is written last
+            # A VALID run may still lack its seal, because the harness writes the seal last.
             assert lines == [] or any(SEAL in line for line in lines)
         elif verdict(run) == "VALID":
             assert differences(run) == []
@@ -91,7 +91,7 @@ def test_a_crash_before_any_write_leaves_a_readable_folder(
         kept = snapshots / str(number)
         hold(kept, pages=number % 3 == 0)
         half = kept / torn.get(number, "")
-        # as if the process had died while writing the file
+        # The test cuts the file, as if the process had died while writing it.
         if half.is_file() and half.stat().st_size:
             os.truncate(half, half.stat().st_size // 2)
             hold(kept, pages=True)

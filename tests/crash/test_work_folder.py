@@ -125,7 +125,7 @@ def crash_before_each(parent: Path, subject: str, step: int) -> None:
         try:
             hold(snapshot, work)
             half = snapshot / opened.get(int(snapshot.name), "")
-            # as if the process had died while writing the file
+            # The test cuts the file, as if the process had died while writing it.
             if half.is_file() and half.stat().st_size:
                 os.truncate(half, half.stat().st_size // 2)
                 hold(snapshot, work)

@@ -24,7 +24,7 @@ def _hook(event: str, values: tuple[Any, ...]) -> None:
         _watching[-1](event, values)
 
 
-sys.addaudithook(_hook)  # added only once, because the hook cannot be removed
+sys.addaudithook(_hook)  # the hook is added only once, because Python cannot remove it
 
 
 def _changed(event: str, values: tuple[Any, ...]) -> Path | None:
@@ -48,7 +48,7 @@ def writes(folder: Path, act: Act) -> Iterator[list[Path]]:
         path = None if is_acting[0] else _changed(event, values)
         if path is not None and path.is_relative_to(folder):
             seen.append(path)
-            is_acting[0] = True  # so that the operations of `act` itself are not observed
+            is_acting[0] = True  # the flag hides the operations of `act` itself
             try:
                 act(len(seen), event, path)
             finally:

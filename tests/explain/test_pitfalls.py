@@ -68,7 +68,8 @@ def test_changes_to_the_digits_inputs_are_judged(
     (report,) = reports("--model", "digits", out=tmp_path)
     assert (report["metric"], report["score"], report["samples"]) == ("top1", 99.2, 500)
     found = changes(report)
-    rounded = found["precision: input rounded to float16"]  # because sixteenths fit into 11 bits
+    # Float16 holds the pixels exactly, because sixteenths fit into its 11 bits.
+    rounded = found["precision: input rounded to float16"]
     assert (rounded["input_share_differing"], rounded["verdict"]) == (0, "harmless")
     one_channel = found["layout: bytes of the other order"]
     assert (one_channel["agreement"], one_channel["score"]) == (1, 99.2)
@@ -107,7 +108,7 @@ def test_two_photographs_are_used_by_default(tmp_path: Path) -> None:
     for name in ("decoder: opencv", "decoder: simplejpeg"):
         assert (found[name]["input_max_difference"], found[name]["verdict"]) == (0, "harmless")
     for name in ("colour: bgr", "decoder: simplejpeg, dct fast", "resize: library opencv"):
-        # because no model shows whether the change matters
+        # The verdict is only `differs`, because without a model nothing shows whether the change matters.
         assert found[name]["verdict"] == "differs"
         assert found[name]["input_share_differing"] > 0.5
     assert (
@@ -155,7 +156,7 @@ def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) ->
     )
     assert (report["score"], report["samples"]) == (100, 12)
     found = changes(report)
-    swapped = found["colour: bgr"]  # red and blue are swapped, green stays the same
+    swapped = found["colour: bgr"]  # the change swaps red and blue, and leaves green as it is
     assert swapped["agreement"] == pytest.approx(1 / 3)
     assert swapped["score"] == pytest.approx(100 / 3)
     assert swapped["verdict"] == "dangerous"
@@ -181,7 +182,7 @@ def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_light")
 def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) -> None:
     """If a decoder cannot read one of the files, `pitfalls` lists it as not possible."""
-    colours(tmp_path / "data", 12)  # more samples than memory holds at once
+    colours(tmp_path / "data", 12)  # the memory cannot hold all 12 samples at once
     (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
     model = strongest_channel(tmp_path, task="embedding", postprocess="none")
     (report,) = reports(
@@ -190,7 +191,7 @@ def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) 
     assert report["samples"] == 36
     found = changes(report)
     assert found["precision: input rounded to float16"]["verdict"] == "small"
-    # because green, a third of the images, stays the same
+    # A third of the images is green, and the swap of red and blue leaves these images the same.
     assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5
     reason = impossible(report)["decoder: simplejpeg"]
     assert reason == "red0.jpg: it is not a JPEG, the only format that simplejpeg decodes"
@@ -258,7 +259,7 @@ def test_ctrl_c_in_a_plug_in_stops_everything(monkeypatch: pytest.MonkeyPatch) -
 
     def stopped(self: object, batch: object) -> object:
         calls.append(batch)
-        if len(calls) == 20:  # because the baseline takes 16 samples
+        if len(calls) == 20:  # the baseline takes 16 samples, so the 20th call belongs to a change
             raise KeyboardInterrupt
         return infer(self, batch)
 
@@ -307,12 +308,12 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "small": {"resize: x": 100.0},
         "harmless": {"layout: x": 100.0},
     }
-    # A logarithmic axis shows no bar for 0 or for values that are not finite.
+    # On a logarithmic axis, 0 and values that are not finite have no bar.
     assert {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in inputs.data} == {
         "dangerous": {"colour: x": 25.0},
         "small": {"resize: x": 1.0},
     }
-    # The worst change comes first. A change that does not affect the inputs is not among the rows.
+    # The worst change comes first. The plot of the inputs omits a change that does not affect the inputs.
     names = ["colour: x", "precision: x", "resize: x", "layout: x"]
     for figure, drawn in ((answers, names), (inputs, names[:-1])):
         rows = figure.layout["yaxis"]
@@ -473,7 +474,8 @@ def test_every_installed_framework_gives_the_same_digits_answers(tmp_path: Path)
     done = subprocess.run(
         [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0  # because the frameworks' output goes to pitfalls.log
+    # The frameworks' output goes to pitfalls.log, so it does not appear on stderr.
+    assert done.returncode == 0
     assert {line.partition(": ")[2][:9] for line in done.stderr.splitlines()} == {"pitfalls:"}
     (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
     frameworks = [c for c in report["changes"] if c["kind"] == "framework"]

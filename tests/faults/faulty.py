@@ -162,7 +162,7 @@ class StallsOnce(Faulty):
     def fault(self, good: Array) -> Any:
         if not StallsOnce.stalled:
             StallsOnce.stalled = True
-            ctypes.PyDLL(None).usleep(3_000_000)  # holds the GIL, as a bad extension does
+            ctypes.PyDLL(None).usleep(3_000_000)  # the call holds the GIL, as a bad extension does
         return good
 
 

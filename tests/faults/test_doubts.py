@@ -78,7 +78,7 @@ def test_a_late_generator_is_a_doubt(tmp_path: Path) -> None:
     """No machine can wake a thread within two microseconds of the requested time."""
     bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")
     done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
-    assert done.status == 4  # because no machine meets such a bound
+    assert done.status == 4  # the run is INVALID, because no machine meets such a bound
     assert "doubt   generator-late: LoadGen issued 1 % of the queries more than " in done.printed
     assert text(tmp_path / "r", "generator-late").endswith(
         "part of the tail comes from the load generator"

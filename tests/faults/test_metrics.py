@@ -90,7 +90,8 @@ def _scrapes(host: str, port: int, answers: _Answers) -> None:
 
 def _says_nothing(host: str, port: int, answers: _Answers) -> None:
     with socket.create_connection((host, port), timeout=10) as client:
-        answers.append(client.recv(1))  # empty after the endpoint has reached its limit
+        # The answer is empty if the endpoint has reached its limit of clients.
+        answers.append(client.recv(1))
 
 
 def _leaves_at_once(host: str, port: int, answers: _Answers) -> None:
@@ -112,7 +113,7 @@ def test_a_storm_of_clients_changes_nothing(
 
     def storm() -> None:
         while process.poll() is None:
-            # the port may not be open yet, may be closed already, or may have too many clients
+            # The port may not be open yet, may be closed already, or may have too many clients.
             with suppress(OSError):
                 client(url.hostname or "", url.port or 0, answers)
 
@@ -194,7 +195,7 @@ def test_a_database_that_is_unlocked_soon_gets_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = start(*QUICK, "--out", str(tmp_path / "r"))
-        # because the folder gets its final name before the file is added
+        # The loop waits for the folder's final name, which comes before the new row in the database.
         while not (tmp_path / "r").is_dir():
             assert process.poll() is None
             time.sleep(0.01)

@@ -124,7 +124,8 @@ def test_failed_requests_make_the_run_invalid(
     text = text_of(result, "requests-failed")
     assert f"{QUERIES // 10} of {QUERIES} samples failed" in text
     assert told in text
-    assert main(["check", str(tmp_path / "run")]) == 0  # the run's files agree
+    # `check` finds no contradiction among the run's files.
+    assert main(["check", str(tmp_path / "run")]) == 0
 
 
 @pytest.mark.slow
@@ -354,7 +355,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
-    # because the kernel's time stamps also exist with TLS
+    # The kernel's time stamps also exist with TLS, so `notice` is known.
     assert result["stages_ns"]["notice"]["p50"] > 0
     with BadServer(tls=context) as server:
         server.url = server.url.replace("localhost", "127.0.0.1")

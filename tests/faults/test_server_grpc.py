@@ -56,7 +56,8 @@ def test_failed_calls_make_the_run_invalid(
     assert told in text
     assert "notice" not in result["stages_ns"]
     assert result["client"]["no_notice"].startswith("gRPC's library")
-    assert main(["check", str(tmp_path / "run")]) == 0  # the run's files agree
+    # `check` finds no contradiction among the run's files.
+    assert main(["check", str(tmp_path / "run")]) == 0
 
 
 def test_a_server_that_ends_within_the_run_is_given_up(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
 
 
 def test_samples_in_shared_memory_are_answered_and_given_back(tmp_path: Path) -> None:
-    named: list[bool] = []  # whether each request contains the position of its sample
+    named: list[bool] = []  # states for each request whether it contains the position of its sample
 
     def noted(context: Any, request: Any, nth: int) -> Any:
         named.append(bool(request.inputs[0].parameters))
@@ -120,7 +121,7 @@ def test_samples_in_shared_memory_are_answered_and_given_back(tmp_path: Path) ->
     with GrpcServer(noted) as server:
         _, result = ran(tmp_path / "run", server, "--backend-option", "encoding=shm")
         assert not server.regions
-    assert sum(named) >= QUERIES  # because the warm-up sends tensors
+    assert sum(named) >= QUERIES  # only the requests of the warm-up send their tensors
     is_whole(result)
     assert result["queries"]["samples_failed"] == 0, result["reasons"]
     assert result["backend_description"]["encoding"] == "shm"

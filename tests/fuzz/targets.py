@@ -168,7 +168,7 @@ def _manifest(path: Path) -> None:
     model = load_model(str(path))
     assert model.manifest is not None
     list(problems(model.name, model.manifest.requires, _environment()))
-    # because most of the models' files are missing on this machine
+    # The error is expected, because this machine lacks most of the models' files.
     with contextlib.suppress(ConfigError):
         model.path(("onnx",))
 
@@ -208,7 +208,7 @@ def _spl(content: bytes, folder: Path) -> None:
 
 
 def _client(path: Path) -> None:
-    # Passes the bytes as they would arrive from the pipe.
+    # The client gets the bytes as the pipe would deliver them.
     path.write_text(path.read_bytes().decode(errors="replace"))
     client = PowerClient(path, quiet=True)
     assert str(client.failure(1, has_run=False))

@@ -28,10 +28,10 @@ ROOT = HERE.parents[1]
 FOLDERS = HERE / "runs"
 EXPECTED = FOLDERS / "expected.json"
 
-# wide enough for a busy machine; early stopping at p90 needs 64 queries
+# The bound is wide enough for a busy machine; early stopping at p90 needs 64 queries.
 _BOUND = "--slo p90=5s"
 _CLOSED = f"--scenario server --concurrency 4 --queries 64 --mode performance {_BOUND}"
-TINY = "tests.golden.tiny:Tiny"  # 20 samples make a short accuracy log
+TINY = "tests.golden.tiny:Tiny"  # a dataset of 20 samples makes a short accuracy log
 RUNS: Mapping[str, str] = {
     "server": f"--scenario server --target-qps 200 --queries 64 --max-batch 4 --dataset {TINY} {_BOUND}",
     "single-stream": "--scenario single-stream --queries 64 --mode performance",
@@ -50,7 +50,7 @@ def main() -> None:
             command = [sys.executable, "-m", "harness", *options.split(), "--out", str(out)]
             subprocess.run([*command, "--no-report", "--no-metrics"], cwd=ROOT, check=True)
             shutil.rmtree(FOLDERS / name, ignore_errors=True)
-            # because no verb reads this file of 300 kB
+            # Omits metrics.prom, because no verb reads this file of 300 kB.
             unread = shutil.ignore_patterns("metrics.prom")
             shutil.copytree(out, FOLDERS / name, ignore=unread)
             _make_neutral(FOLDERS / name, parent)

@@ -68,9 +68,8 @@ def commands(page: Path) -> list[list[str]]:
         match = PROGRAM.fullmatch(ENDS.sub("", line))
         if match is not None and match["words"] and not FORM.search(match["words"]):
             found.append(shlex.split(match["words"]))
-    return [
-        words for words in found if words[0] != "install"
-    ]  # commands of run.sh are tested by test_readme.py
+    # `test_readme.py` tests the commands of run.sh.
+    return [words for words in found if words[0] != "install"]
 
 
 @cache
@@ -79,7 +78,7 @@ def parser_of(verb: str) -> Parser:
 
 
 def problems(words: list[str]) -> Iterator[str]:
-    if "--" in words:  # because `on` runs the command that follows
+    if "--" in words:  # `on` runs the command that follows `--`
         at = words.index("--")
         yield from problems(words[at + 1 :])
         words = words[:at]
@@ -132,7 +131,7 @@ def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
     assert "?" in question
     assert len(first.split()) <= MOST_WORDS or page in LOOKED_UP
     codes = [part for part in rest if part.startswith(("    ", "```"))]
-    # because a file may come first
+    # The first block may be a file, so a command is expected in the first two blocks.
     assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))
     assert page in DESCRIBED or any(
         not PROGRAM.match(line) for part in codes for line in lines(part + "\n")

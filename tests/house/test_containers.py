@@ -91,7 +91,7 @@ def test_every_command_of_a_step_exists() -> None:
     for step in _of("RUN"):
         for words in map(shlex.split, step.split("&&")):
             assert COMES_WITH[words[0]] in {"", *installed}, words
-    assert "g++" in installed  # because LoadGen is compiled on arm64
+    assert "g++" in installed  # LoadGen is compiled on arm64, which needs g++
     (entry,) = _of("ENTRYPOINT")
     assert yaml.safe_load(entry)[0] in PROJECT["scripts"]
 

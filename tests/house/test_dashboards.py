@@ -191,8 +191,8 @@ def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path
     assert done.status == 0, done.printed + done.said
     assert _empty(server, name) - MAYBE == set()
     _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
-    # The counters also include idle time and loading. A busy machine may have left gaps; the result then contains a
-    # reason instead of a reading.
+    # The counters also include idle time and loading. A busy machine may have left gaps in the readings; the result
+    # then contains a reason instead of a reading.
     power = result(tmp_path / name)["power"] or {"readings": []}
     for reading in power["readings"]:
         joules = f'harness_energy_joules_total{{run="{name}", source="{reading["source"]}"}}'
@@ -242,7 +242,8 @@ def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
 def _assert_agrees(server: Prometheus, name: str, logged_ns: dict[str, float]) -> None:
     """Checks that the percentiles from the histogram and from LoadGen lie in the same bucket or in adjacent ones."""
     series = f'harness_latency_seconds_bucket{{run="{name}", phase="performance"}}'
-    buckets = f"last_over_time({series}[2m])"  # because the run has ended, and its series with it
+    # The query looks two minutes back, because the series ended with the run.
+    buckets = f"last_over_time({series}[2m])"
     for fraction in (0.5, 0.9, 0.99):
         (found,) = server.now(f"histogram_quantile({fraction}, sum by (le) ({buckets}))")
         ends_ns = [float(found["value"][1]) * 1e9, logged_ns[f"p{fraction * 100:g}"]]

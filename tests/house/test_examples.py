@@ -46,7 +46,8 @@ def test_the_hooks_run_programs_that_the_suite_runs() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     suite = (ROOT / "test.sh").read_text()
     (repository,) = config["repos"]
-    assert repository["repo"] == "local"  # because the versions come from constraints.txt
+    # The hooks are local, because the versions come from constraints.txt.
+    assert repository["repo"] == "local"
     for hook in repository["hooks"]:
         program = hook["entry"].removeprefix(".venv/bin/").split()[0]
         assert program in suite

@@ -86,7 +86,7 @@ FRAMEWORKS = {
 
 def _sources() -> list[Path]:
     folders = [ROOT / folder for folder in (*PLUGINS, "harness")]
-    # The links in harness/ lead to the plug-in folders, which are checked at the root.
+    # The links in harness/ lead to the plug-in folders, which this test checks at the root.
     links = [ROOT / "harness" / folder for folder in PLUGINS]
     found = [p for folder in folders for p in folder.rglob("*.py")]
     return sorted(p for p in found if not any(link in p.parents for link in links))
@@ -176,7 +176,8 @@ def test_every_folder_with_code_is_packaged() -> None:
     setuptools = project["tool"]["setuptools"]
     folders = {_package(path.parent) for path in SOURCES}
     assert set(setuptools["packages"]) == {*folders, "harness.dashboards"}
-    for folder in (*PLUGINS, "dashboards"):  # because modules of harness/ are found in harness/
+    # Other folders need no entry, because setuptools finds modules of harness/ in harness/.
+    for folder in (*PLUGINS, "dashboards"):
         assert setuptools["package-dir"][f"harness.{folder}"] == folder
 
 
@@ -190,7 +191,7 @@ def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
     described = {name for name, about in EXTRAS.items() if about.startswith(f"backend {name}")}
     assert extras == described
     lines = (ROOT / "harness/core/extras.py").read_text().splitlines()
-    for name in described:  # the pattern that grep uses in run.sh
+    for name in described:  # `grep` in run.sh searches for this pattern
         assert any(f'"{name}": "backend {name}' in line for line in lines)
 
 
@@ -251,12 +252,12 @@ def test_files_and_rooms_of_a_folder_have_no_import_cycle(folder: str) -> None:
         if entry is not None:
             others = {_entry(imported, folder) for imported in _ours(path)}
             graph.setdefault(entry, set()).update(o for o in others if o and o != entry)
-    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a circle
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a cycle
 
 
 def test_files_have_no_import_cycle() -> None:
     graph = {module: _ours(path) for module, path in MODULES.items()}
-    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a circle
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a cycle
 
 
 def test_no_folder_holds_more_modules_than_fit() -> None:

@@ -51,7 +51,7 @@ def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         words[:3] = [sys.executable, "-c", code]
     elif words[0] == "python":
         words[0] = sys.executable
-        # Runs commands as in the root of the checkout, where the README is read.
+        # Runs the command as if in the root of the checkout, to which the README refers.
         words[1:3] = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_MAIN}"]
     else:
         words[0] = str(ROOT / words[0])
@@ -65,7 +65,8 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 @pytest.mark.slow
 def test_every_command_works_as_written(tmp_path: Path) -> None:
     """Runs all commands in one folder and in this order, because some use earlier results."""
-    faulthandler.cancel_dump_traceback_later()  # because each command has its own time limit
+    # Each command has its own time limit, so the limit of the whole test does not apply.
+    faulthandler.cancel_dump_traceback_later()
     for page, text in TEXTS.items():
         commands = [command for command in runnable(page) if not lacks_a_backend(command)]
         assert commands, page
@@ -180,7 +181,7 @@ def needed_extras(command: str) -> set[str]:
 )
 def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> None:
     """Bug: blocks for `advise`, `bricks`, int8 or light/squeezenet failed after ./run.sh alone."""
-    installed = {"ort", "report"}  # ./run.sh installs these on first use
+    installed = {"ort", "report"}  # ./run.sh installs these two extras on first use
     missing = []
     for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
         _, install, names = line.partition("./run.sh install ")

@@ -42,7 +42,7 @@ def test_the_limit_is_below_every_fixed_plan() -> None:
     found = [simulated(DUE_NS, policy) for policy in policies(NARROW, WIDE, 2)]
     greedy = simulated(DUE_NS, Policy(2, NARROW.of, lambda waiting, _idle: min(waiting, 8)))
     assert min(tail.p99_ms for tail in found) < greedy.p99_ms
-    # because some queries form a batch of one
+    # The median is short, because some queries form a batch of one.
     assert 2.2 < min(tail.p50_ms for tail in found) < 4.0
     assert len(list(policies(NARROW, None, 2))) == len(BATCHES) + 1
 

@@ -147,7 +147,7 @@ def optimised(source: Path, path: Path, level: str) -> Path:
     """Saves the model as optimised by ONNX Runtime. level: BASIC, EXTENDED or ALL."""
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
-    # because ONNX Runtime warns that the file fits only this machine
+    # Hides a warning of ONNX Runtime: the file fits only this machine.
     options.log_severity_level = 3
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     options.optimized_model_filepath = str(path)

@@ -21,7 +21,7 @@ from tests.builders.submission.trees import (
 )
 from tests.builders.support import GOLDEN
 
-_RESULTS = {  # Maps a scenario to a key of the detail log and a line of the summary.
+_RESULTS = {  # maps a scenario to a key of the detail log and a line of the summary
     "SingleStream": (
         "early_stopping_latency_ss",
         r"(Early stopping 90\.0th percentile estimate: )",

@@ -116,7 +116,7 @@ def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
         helper.make_node("Equal", ["input_ids", "word"], ["here"]),
         helper.make_node("Cast", ["here"], ["output_start_logits"], to=FLOAT),
         helper.make_node("Cast", ["here"], ["output_end_logits"], to=FLOAT),
-        # because every input in the manifest must be an input of the model
+        # Every input in the manifest must be an input of the model, so this node uses the remaining two.
         helper.make_node("Add", ["input_mask", "segment_ids"], ["unused"]),
     ]
     names = ("input_ids", "input_mask", "segment_ids")

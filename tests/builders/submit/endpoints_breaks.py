@@ -335,7 +335,7 @@ STEADY = {"super_pass_start": 2, "super_pass_end": 4}
 WARM_UP = {"duration_s": 60.0, "requests_issued": 100, "requests_completed": 100, "concurrency": 16}
 
 BREAKS = (
-    # folders and files
+    # Breaks of folders and files.
     Break("docs/ missing", remove("docs"), ("missing-folder",), "E"),
     Break("docs/ empty", emptied("docs"), ("empty-docs",), "P"),
     Break("src/ missing", remove("src"), ("missing-folder",), "E"),
@@ -362,7 +362,7 @@ BREAKS = (
     Break("symbolic link", linked, ("special-file",), "P"),
     Break("empty second model", put("results/box/kimi-k3/note", ""), ("no-points",), "E"),
     Break("model folder renamed", rename("results/box/llama3_1-8b", "results/box/llama"), ("model-name",), "E"),
-    # point.yaml
+    # Breaks of point.yaml.
     Break("C_max 32", system(EVERY, max_supported_concurrency=32), ("c-max",), "E"),
     Break("C_max differs in one point", point(max_supported_concurrency=128), ("points-differ",), "P"),
     Break("Offline missing", point((64,), offline=None), ("offline",), "E"),
@@ -401,7 +401,7 @@ BREAKS = (
     Break("unknown key", point(seed_sett="A"), ("unknown-key",), "P"),
     Break("unknown region", point(region="middle"), ("region",), "E"),
     Break("speculative decoding", point(EVERY, speculative_decoding={"model_id": "x", "weight_checksum": "sha256:0"}), ("drafter",), "E"),
-    # results
+    # Breaks of the results.
     Break("not a multiple of the data set", issued_odd, ("whole-passes",), "P"),
     Break("5,000 completed", all_of(counted("n_samples_completed", 0, 5000), counted("n_samples_issued", 0, 5000)), ("too-few-queries",), "E"),
     Break("failed beside completed", result(n_samples_failed=10), ("counts",), "E"),
@@ -419,12 +419,12 @@ BREAKS = (
     Break("ten times the tokens", all_of(more_tokens, WITHOUT_UTILISATION), ("token-times",), "P"),
     Break("the duration halved", counted("duration_ns", 0.5), ("in-flight", "utilisation"), "E"),
     Break("content filter", result(finish_reason_counts={"content_filter": 7}), ("failed-requests",), "P"),
-    # config.yaml, which the checker does not read
+    # Breaks of config.yaml, which the checker does not read.
     Break("configuration with another seed", config(settings={"runtime": {"dataloader_random_seed": 42}}), ("config-differs",), "P"),
     Break("configuration with Poisson", config(settings={"load_pattern": {"type": "poisson"}}), ("config-differs",), "P"),
     Break("configuration with another concurrency", config(settings={"load_pattern": {"target_concurrency": 99}}), ("config-differs",), "P"),
     Break("configuration without streaming", config(model_params={"streaming": "off"}), ("config-differs",), "P"),
-    # accuracy
+    # Breaks of the accuracy results.
     Break("accuracy missing in a region", remove(in_point("accuracy_results.json", 16)), ("accuracy-coverage",), "E"),
     Break("a second accuracy run", copied_score, ("accuracy-coverage",), "P"),
     Break("rouge1 too low", metric(rouge1="38.0"), ("accuracy-target",), "E"),
@@ -434,7 +434,7 @@ BREAKS = (
     Break("another data set", score(dataset_name="other"), ("accuracy-set",), "P"),
     Break("1,000 scored", score(unit_samples=1000), ("accuracy-samples",), "E"),
     Break("an incomplete score", score(complete=False), ("accuracy-missing",), "P"),
-    # system and power
+    # Breaks of the descriptions of system and power.
     Break("another system at one point", system(system_name="other"), ("systems-differ",), "E"),
     Break("another batch at one point", system(batch=8), (), "P"),
     Break("no kinds of nodes", system(EVERY, node_types=[]), ("system-value",), "P"),
@@ -452,7 +452,7 @@ BREAKS = (
     Break("cooling by steam", power(cooling="steam"), ("power",), "E"),
     Break("no accelerator in the power", power_part("accelerator", count_per_node=None, tdp_per_unit=None), ("power",), "E"),
     Break("another kW than the formula", power(provisioned_power_kw=1.0), ("power",), "E"),
-    # numbers that were edited together
+    # Breaks that edit several numbers together.
     Break("the results of two points exchanged", all_of(swapped, WITHOUT_UTILISATION), ("in-flight",), "P"),
     Break("a result made from another point", all_of(copied_result, WITHOUT_UTILISATION), ("copied-result", "in-flight"), "P"),
     Break("TPOT scaled without its histogram", scaled("tpot", 0.9), ("numbers-disagree",), "P"),

@@ -60,7 +60,7 @@ def speech(
     sounds.mkdir(parents=True)
     entries, texts = [], {}
     for number in range(count):
-        # odd, so that no sound ends in a zero
+        # Every value is odd, so that no sound ends in a zero.
         values = draw.integers(-3000, 3000, int(seconds * RATE_HZ)) | 1
         text = " ".join(draw.choice(WORDS, 6).tolist()) + f" {number}"
         if heard is not None:

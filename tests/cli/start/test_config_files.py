@@ -142,7 +142,8 @@ def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) 
             "--duration cannot be set with --mlperf: a run takes 600 s (the preset mlperf sets --mlperf)",
         ),
         (
-            ("--config=mlperf", *SERVER, "--time", "3", "--mlperf"),  # typed by the user, so no file is named
+            # The user typed --mlperf, so the message names no file.
+            ("--config=mlperf", *SERVER, "--time", "3", "--mlperf"),
             "--duration cannot be set with --mlperf: a run takes 600 s",
         ),
         (
@@ -195,7 +196,7 @@ def of_run(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words", "kept", "told"),
     [
-        # the user's values stay unless the command line sets the option
+        # The values in the user's file stay unless the command line sets the option.
         (f"scenario: offline\n{PLAN}", "--scenario server", (1, 1, 4), ""),
         (f"scenario: offline\n{PLAN}", "--scenario offline", (1, 1, 4), ""),
         (PLAN, "--scenario server", (1, 1, 4), ""),
@@ -203,7 +204,7 @@ def of_run(text: str) -> str:
         (PLAN, "--scenario server --instances 2", (2, 1, 4), ""),
         (f"backend: ort\n{PLAN}", "--scenario server --backend null", (1, 1, 4), ""),
         (f"slo: p99=5ms\nqueries: 700\n{PLAN}", "--scenario server --slo p99=9ms", (1, 1, 4), ""),
-        # the message must name the option that excludes it
+        # If the command line excludes an option of the file, the message must name both options.
         (
             f"queries: 700\n{PLAN}",
             "--scenario server --duration 5s",
@@ -258,7 +259,8 @@ def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Call
     ("words", "kept", "told"),
     [
         ("", (1, 1, 4, 900), ""),
-        ("--scenario server", (1, 1, 4, 900), ""),  # setting the same value changes nothing
+        # The command line sets the value that the file has, so nothing changes.
+        ("--scenario server", (1, 1, 4, 900), ""),
         ("--slo p99=9ms", (1, 1, 4, None), "--queries left out, because the command line sets --slo"),
         ("--instances 2", (2, None, 4, 900), "--threads left out, because the command line sets --instances"),
         (
@@ -281,7 +283,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 @pytest.mark.parametrize(
     ("words", "keeps", "sets"),
     [
-        ("--backend ort", True, ""),  # the file relied on this default
+        ("--backend ort", True, ""),  # ort is the default backend, so the file was written for it
         ("--model digits", True, ""),
         ("--backend litert", False, "--backend"),
         ("--model light/squeezenet", False, "--model"),

@@ -14,7 +14,7 @@ import psutil
 from tests.builders.serving import ROOT
 from tests.cluster.load_hosts.agents import Host
 
-# doubts and reasons that depend on the machine
+# These doubts and reasons depend on the load of the machine.
 BUSY = {"client-bound", "slo-missed", "early-stopping"}
 
 
@@ -75,7 +75,7 @@ def named(*ports: int) -> tuple[str, str]:
 def children(host: Host) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(host.process.pid).children():
-        with suppress(psutil.NoSuchProcess):  # because a process may just have ended
+        with suppress(psutil.NoSuchProcess):  # the child process may just have ended
             if "harness.run.measured.process" in child.cmdline():
                 found.append(child)
     return found

@@ -13,7 +13,7 @@ from harness.core.child import Channel
 from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LIMIT_S = 1.0
-SLACK_S = 10.0  # for a busy machine
+SLACK_S = 10.0  # the slack allows for a busy machine
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     host.stop()
     with (
         socket.socket() as waking
-        # because a waiting accept does not notice that its socket is closed
+        # a connection wakes the waiting accept, which does not notice that its socket is closed
     ):
         waking.connect_ex(("127.0.0.1", number))
     thread.join(SLACK_S)

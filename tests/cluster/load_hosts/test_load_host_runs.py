@@ -48,7 +48,7 @@ def test_four_hosts_make_one_run(tmp_path: Path, url: str) -> None:
     assert all(0 <= host["start_skew_ns"] < 1e9 and host["lost"] == "" for host in hosts)
     assert result["client"]["connections"] == 32
     assert "Load hosts" in (out / "report.html").read_text()
-    assert main(["check", str(out)]) == 0  # the run's files agree
+    assert main(["check", str(out)]) == 0  # `check` finds no contradiction among the run's files
 
 
 def test_a_recorded_schedule_is_shared_too(tmp_path: Path, url: str) -> None:
@@ -87,7 +87,7 @@ def test_a_lost_host_ends_the_run_and_nothing_measured_is_lost(
     assert sum(bool(host["lost"]) for host in result["load_hosts"]) == 1
     assert result["latency_ns"]["source"] == "interrupted, from the journal"
     assert not any(host.is_running() for host in hosts)
-    assert main(["check", str(left)]) == 0  # the run's files agree
+    assert main(["check", str(left)]) == 0  # `check` finds no contradiction among the run's files
 
 
 def test_ctrl_c_ends_all_hosts_and_keeps_what_they_measured(tmp_path: Path, url: str) -> None:

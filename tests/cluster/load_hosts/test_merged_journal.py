@@ -106,7 +106,8 @@ def test_percentiles_are_computed_from_the_joined_latencies(shares: list[Share])
     assert found["p99"] == percentile_ns(joined, 0.99)
     assert (found["min"], found["max"]) == (int(joined[0]), int(joined[-1]))
     means = [percentiles(one)["p99"] for one in raw]
-    assert found["p99"] != round(sum(means) / len(means))  # which would be the mean of percentiles
+    # P99 must not be the mean of the hosts' percentiles.
+    assert found["p99"] != round(sum(means) / len(means))
 
 
 @settings(max_examples=20, deadline=None)

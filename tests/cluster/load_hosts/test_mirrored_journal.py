@@ -79,7 +79,7 @@ def test_news_in_small_messages_rebuilds_the_whole_journal(
     monkeypatch.setattr(journal_mirror, "MOST_ROWS", 7)
     here = share._replace(journal=remote_journal(300))
     news, mirror = News(share.journal), Mirror(here.journal, 0)
-    for message in news.read():  # an empty journal's size
+    for message in news.read():  # the only message contains the size of the empty journal
         mirror.add(message)
     fill(share, [1, 3], 1)
     messages = [*news.read()]

@@ -77,11 +77,11 @@ def test_four_remote_hosts_make_one_run(tmp_path: Path, url: str, hosts: list[Ho
     told = result["load_hosts"]
     assert [host["name"] for host in told] == [f"127.0.0.1:{port}" for port in ports]
     assert [int((columns[HOST] == n).sum()) for n in range(4)] == [h["queries"] for h in told]
-    for host in told:  # both hosts run on one machine and share a clock
+    for host in told:  # both hosts run on one machine, so their clocks show the same time
         assert abs(host["clock_offset_ns"]) <= host["clock_error_ns"]
         assert host["clock_drift_ns"] is not None
     assert told[3]["clock_error_ns"] >= DELAY_S * 1e9 > 2 * told[0]["clock_error_ns"] > 0
-    assert main(["check", str(out)]) == 0  # the run's files agree
+    assert main(["check", str(out)]) == 0  # `check` finds no contradiction among the run's files
     assert all(is_idle(host, 10) for host in hosts)
 
 
@@ -114,7 +114,8 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
             began_s = time.monotonic()
             text = act(through, hosts[1])
             assert started.end() == 5, started.printed
-            assert time.monotonic() - began_s < 40  # the complete run would have taken 60 s
+            # The run was ended early, because the complete run would have taken 60 s.
+            assert time.monotonic() - began_s < 40
     lost = re.escape(f"load host 127.0.0.1:{through.port} is lost (")
     assert re.search(f"{lost}the measured process {text}.*, so the run was ended", started.printed)
     left = tmp_path / "run.partial"
@@ -124,7 +125,7 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
     assert all(host["answered"] > 0 for host in result["load_hosts"])
     assert len(columns["order"]) == sum(host["answered"] for host in result["load_hosts"])
     assert main(["check", str(left)]) == 0
-    # The host that is not informed of the end of the run detects it, and accepts the next run.
+    # The host that does not get the message about the end detects the end itself, and accepts the next run.
     assert all(is_idle(host, 30) for host in hosts)
 
 

@@ -69,7 +69,7 @@ def test_each_query_has_one_host(queries: int, hosts: int, seed: int) -> None:
     try:
         parts = parts_of(whole, names(hosts))
     except ConfigError:
-        assume(queries >= 40 * hosts)  # because with fewer queries a host might get none
+        assume(queries >= 40 * hosts)  # with fewer queries, a host might get none
         raise
     assert sorted(np.concatenate(parts).tolist()) == list(range(queries))
     assert all((np.diff(part) > 0).all() for part in parts)
@@ -84,7 +84,8 @@ def test_hosts_get_equal_shares_and_their_streams_stay_poisson() -> None:
         assert len(part) == pytest.approx(50_000, rel=0.02)
         gaps_s = np.diff(after_ns[part]) / 1e9
         assert gaps_s.mean() == pytest.approx(4 / QPS, rel=0.02)
-        assert gaps_s.std() == pytest.approx(4 / QPS, rel=0.03)  # as in an exponential distribution
+        # In an exponential distribution, the deviation equals the mean.
+        assert gaps_s.std() == pytest.approx(4 / QPS, rel=0.03)
 
 
 def test_a_host_without_a_query_is_refused() -> None:

@@ -112,7 +112,7 @@ def test_honest_hosts_are_not_doubted(hosts: int, witnesses: int) -> None:
         (scaled, "", 2, 20),
         (subtracted, "", 1, 40),
         (tail_cut, "", 1, 200),
-        (tail_cut, "", 3, 1),  # issued by the honest hosts
+        (tail_cut, "", 3, 1),  # the times of the two honest hosts reveal the forgery
         (scaled, "", 3, 1),
         (scaled, "first", 1, 20),
         (scaled, "first", 2, 1),

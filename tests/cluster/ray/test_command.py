@@ -123,7 +123,8 @@ def test_files_arrive_during_the_command_and_open_runs_at_its_end(
     assert command.look() == ["one"]
     assert [*listed(command.folder)] == ["points/1/result.json"]
     assert command.is_open
-    node.files.pop("points/1/result.json")  # it is unchanged, so it must not be read again
+    # The file is unchanged, so the coordinator must not read it again.
+    node.files.pop("points/1/result.json")
     assert command.look() == ["two", "three"]
     assert (command.row["status"], command.is_open) == (4, False)
     assert {*listed(command.folder)} == {"points/1/result.json", open_run}
@@ -160,13 +161,14 @@ def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
     files.write_json(tmp_path / "10.0.0.4/peak/peak.json", {"peak": 250.0})
     for place in ("10.0.0.4/peak", "10.0.0.4/peak/probes/1"):
         files.write_json(tmp_path / place / "result.json", RESULT)
+    # One name appears twice, because its run was repeated.
     for name in (
         "10.0.0.1",
         "10.0.0.2",
         "10.0.0.2",
         "10.0.0.3",
         "10.0.0.4",
-    ):  # one run was repeated
+    ):
         on_nodes._list_runs(tmp_path, name)
     rows = newest_first(tmp_path)
     assert {row["folder"]: row["peak"] for row in rows} == {
@@ -187,9 +189,8 @@ def test_a_command_continues_from_the_local_files(node: OnNode, command: NodeCom
     node.files = {"sweep/sweep.json": b"{1}"}
     command.look()
     assert (command.folder / "sweep/sweep.json").read_bytes() == b"{1}"
-    assert [*listed(command.folder)] == [
-        "sweep/sweep.json"
-    ]  # the node removed this file, so it is not kept
+    # The node removed SHA256SUMS, so the local folder does not keep it.
+    assert [*listed(command.folder)] == ["sweep/sweep.json"]
 
 
 def test_a_stop_prevents_the_start_but_only_a_close_is_an_end() -> None:
@@ -244,7 +245,8 @@ def test_values_with_the_same_letters_get_separate_folders() -> None:
 
 def test_values_without_a_measurement_are_measured_again(tmp_path: Path) -> None:
     asked = {"command": ["run", "{}"], "shared": ["a", "b", "c", "d", "e"]}
-    statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}  # 5: the disk of the node was full
+    # Status 5 means that the disk of the node was full.
+    statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}
     rows = [{"folder": name, "status": status, "lost": ""} for name, status in statuses.items()]
     files.write_json(tmp_path / "nodes.json", {**asked, "nodes": rows})
     assert list(on_nodes._earlier(tmp_path, asked)) == ["a", "b"]
@@ -295,7 +297,7 @@ def test_a_command_keeps_what_it_has_when_it_is_interrupted(running: Command) ->
     running.interrupt()
     told = wait_for(running, lambda told: told["status"] is not None)
     assert told["status"] == 130
-    # an interrupted run is never reported as complete
+    # An interrupted run never gets the name of a complete run.
     assert "run.partial/result.json" in told["files"]
 
 

@@ -121,7 +121,8 @@ def test_nodes_share_values_and_lost_ones_are_measured_again(
         os.kill(cluster.pids[-1], signal.SIGKILL)
         assert process.wait(timeout=240) == 5
     rows = {row["folder"]: row for row in json.loads((out / "nodes.json").read_text())["nodes"]}
-    assert set(rows) == {"50", "60", "70", "80"}  # because the other node took the waiting command
+    # All commands have a row, because the other node took the waiting command.
+    assert set(rows) == {"50", "60", "70", "80"}
     lost = [name for name, row in rows.items() if row["lost"]]
     assert len(lost) == 1
     kept = {name: (out / name / "run/result.json").read_bytes() for name in rows.keys() - {*lost}}

@@ -92,11 +92,12 @@ def test_a_full_disk_of_the_nodes_keeps_the_measurements(
 ) -> None:
     out = tmp_path / "fleet"
     with (
-        tempfile.TemporaryDirectory() as short_path,  # because Ray's sockets need a short path
+        # The path is short, because Ray's sockets allow only short paths.
+        tempfile.TemporaryDirectory() as short_path,
         small_disk(Path(short_path, "small"), "20m") as small,
         raylets(1, TMPDIR=str(small)) as cluster,
     ):
-        del os.environ["TMPDIR"]  # because only the nodes may use the small disk
+        del os.environ["TMPDIR"]  # only the nodes may use the small disk
         words = [*("on", cluster.nodes, "--node-count", "1", "--out", str(out)), "--", "run"]
         load = ["--scenario", "server", "--backend", "null", "--target-qps", "2000"]
         short = ["--mode", "performance", "--duration", "10s", "--no-metrics", "--no-report"]

@@ -53,7 +53,7 @@ def test_a_run_on_two_nodes_is_whole_and_leaves_no_process(
     assert len(result["nodes"]) == 2
     assert result["accuracy"]["value"] == pytest.approx(99.2)
     assert main(["check", str(out)]) == 0
-    # because the command waits until the processes have ended
+    # The hosts have ended, because the command waits for the end of their processes.
     assert not any(map(is_running, hosts))
 
 
@@ -150,7 +150,8 @@ def test_no_node_outlives_the_command(
         stderr=subprocess.DEVNULL,
     ) as process:
         hosts = list(cluster.wait_for_nodes(2).values())
-        time.sleep(wait_s)  # once while the nodes start, and once while they answer
+        # One test case ends the command while the nodes start, the other while the nodes answer.
+        time.sleep(wait_s)
         process.send_signal(number)
         process.wait(timeout=60)
     actors = [pid for raylet in cluster.pids for pid in cluster.hosts(raylet)]

@@ -137,7 +137,8 @@ def test_a_dead_actor_closes_its_connection(method: str) -> None:
         with (
             tunnels([Calls(Gone(port))]) as (address,),
             connect(address) as connected,
-            suppress(ConnectionResetError, BrokenPipeError),  # because nobody reads the request
+            # The connection may break, because nobody reads the request.
+            suppress(ConnectionResetError, BrokenPipeError),
         ):
             connected.sendall(b"question")
             assert read(connected, 1) == b""

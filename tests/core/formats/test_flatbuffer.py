@@ -86,7 +86,8 @@ def test_damage_is_a_value_error_or_another_content() -> None:
                 read(bytes(content))
             except ValueError:
                 refused += 1
-    for size in range(len(whole) - 4):  # because the last bytes are padding
+    # The last bytes are only padding, so a buffer without them is still valid.
+    for size in range(len(whole) - 4):
         with pytest.raises(ValueError, match=r"identifier|offset|vector|codec"):
             read(whole[:size])
     assert refused > 50

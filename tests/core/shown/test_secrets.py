@@ -57,7 +57,7 @@ def test_a_secret_is_masked_however_a_text_encodes_it(text: str) -> None:
     learn(SECRET)
     found = masked(f"Authorization: {text}.")
     assert MASK in found
-    # the masked header, and the user's text next to the secret
+    # Only the masked header and the user's text next to the secret may remain.
     assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found
 
 

@@ -35,7 +35,8 @@ def marie(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/scratch/marieuser/x, /data/marieuser", "/scratch/USER/x, /data/USER"),
         ("marieuser@box7:/x", "USER@HOST:/x"),
         ("http://box7.lab.example:80/ and box7:9464", "http://HOST:80/ and HOST:9464"),
-        ("marieuser of box7 made marieuser.py", None),  # words that `publish` must replace
+        # This text contains words that `publish` must replace.
+        ("marieuser of box7 made marieuser.py", None),
     ],
 )
 def test_home_user_and_host_are_replaced_in_paths_and_addresses(

@@ -30,7 +30,7 @@ def _by_change(content: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_lower_bound_takes_each_layer_at_its_best_level() -> None:
     bound = answers(record())["lower_bound"]
-    # wide is fastest at `all`, narrow at `basic`
+    # The layer `wide` is fastest at the level `all`, the layer `narrow` at `basic`.
     assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS
     assert bound["ratio"] == pytest.approx(13 / 20)
     assert bound["clock"] == "cpu"
@@ -47,7 +47,7 @@ def test_the_critical_path_omits_one_of_two_branches() -> None:
     [
         (NOW._replace(graph="all"), 20 - (8 + 4 + 4 + 1) + (4 + 4.5 + 4.5 + 1)),
         (NOW._replace(threads=2), 20 - 17 + (4 + 2 + 2 + 1)),
-        # because branches run in parallel
+        # PARALLEL saves time, because the branches run in parallel.
         (NOW._replace(threads=2, execution=PARALLEL), 20 - 17 + (8 + 4 + 1)),
         (NOW._replace(precision=INT8), 20 - 17 + (3 + 1 + 1 + 1)),
         (NOW, 20),
@@ -155,7 +155,8 @@ def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:
         ("Concat", "moves numbers only"),
         ("ReorderOutput", "inserted by the runtime"),
     ]
-    assert document["between_ns"] == 0  # because five kernels of 4 ms make up the whole run
+    # Nothing is left between the kernels, because five kernels of 4 ms make up the whole run.
+    assert document["between_ns"] == 0
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 
 

@@ -79,7 +79,7 @@ def test_layers_measured_before_are_not_measured_again(
 
 def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
-    del words[-9:-1]  # removes the option and all its values
+    del words[-9:-1]  # the slice is an option with all its values
     output, out = prints(*words, "--skip", "storage"), tmp_path / "one"
     files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
     for name in files:

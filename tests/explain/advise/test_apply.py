@@ -80,7 +80,7 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
     assert (before.threads, before.model_file) == (1, None)
     assert before.backend_option == (("graph", "basic"),)
     after = from_plain(yaml.safe_load((tmp_path / "faster.yaml").read_text()), "faster.yaml")
-    # Bug: each warm-up chose a different batch size
+    # Bug: each warm-up chose a different batch size.
     assert before.max_batch == after.max_batch == 4
     _, lines = written(tmp_path, one("off"))
     assert lines[-1].endswith("-faster")

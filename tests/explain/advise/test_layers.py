@@ -70,7 +70,7 @@ def test_units_share_a_key_whatever_their_names_and_weights(tmp_path: Path) -> N
     keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
     assert len(keys) == 1
     strided = units(onnx_file.read(_model(tmp_path / "c.onnx", stride=2)), FUSED)
-    # because the second layer has a different shape
+    # Both units have new keys, because the second layer has a different shape.
     assert len({unit.key for unit in strided} - keys) == 2
 
 
@@ -115,7 +115,8 @@ def test_only_missing_measurements_are_run(tmp_path: Path, monkeypatch: pytest.M
     settings = [Setting(), Setting(graph="off")]
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     times, counted = bench.measure(parts, settings, database, decided={}, passes=1)
-    assert (counted.ran, counted.found) == (1 * 2, 0)  # because two layers are equal
+    # Only one of the two layers is measured, because they are equal.
+    assert (counted.ran, counted.found) == (1 * 2, 0)
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
     assert all(t.least_ns("wall") for t in alone.values())
@@ -151,7 +152,7 @@ def test_border_kernels_of_a_layer_are_counted_separately() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
     timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
-    # because the call used a core for half of its time
+    # The call used a core for half of its time.
     assert timed.least_ns("cpu") == pytest.approx(10_000)
     own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
@@ -277,7 +278,7 @@ def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:
         for name, size in (("x", 16), ("y", 1000))
     )
     graph = onnx.helper.make_graph(nodes, "flat", [x], [y], [weights])
-    # because the opset is too old for scales per channel, and must be raised
+    # Opset 9 is too old for scales per channel, so `advise` must raise it.
     opsets = [onnx.helper.make_opsetid("", 9)]
     path = tmp_path / "flat.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)

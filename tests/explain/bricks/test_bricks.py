@@ -197,13 +197,16 @@ def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("maker_ns", "readers_ns", "left_ns"),
     [
-        # converted back, then converted again for each reader; the model needs neither conversion
+        # As a brick, the maker converts its tensor back, and each reader converts the tensor again; the model needs
+        # neither conversion.
         (7, (3, 2), 0),
-        (7, (3, 0), 7),  # one reader takes the plain layout, so the tensor is converted back once
-        (0, (3, 2), 3),  # made in the plain layout, so it is converted once for both readers
+        # One reader takes the plain layout, so the model converts the tensor back once.
+        (7, (3, 0), 7),
+        # The maker writes the plain layout, so the model converts the tensor once for both readers.
+        (0, (3, 2), 3),
         (0, (0, 0), 0),
-        (None, (3, 2), 0),  # because the maker accepts both layouts
-        (7, (None, 2), 0),  # because one reader also accepts both layouts
+        (None, (3, 2), 0),  # the maker accepts both layouts, so the model needs no conversion
+        (7, (None, 2), 0),  # the first reader also accepts both layouts
     ],
 )
 def test_layout_conversions_absent_from_the_model_are_subtracted(
@@ -263,11 +266,11 @@ def test_two_residual_networks_are_more_similar_than_other_kinds(tmp_path: Path)
         "vgg16": zoo.make("vgg16"),
     }
     graphs = {name: read(path) for name, path in paths.items()}
-    assert len(graphs["resnet101"].layers) == 345  # source: Benanza, table I
+    assert len(graphs["resnet101"].layers) == 345  # the number comes from Benanza, table I
     shares = brick_tables.jaccard(
         {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
     )
-    # because a deeper stage adds no new kinds of layers
+    # The deeper stages of resnet101 add no new kinds of layers.
     assert shares["resnet50", "resnet101"] == 1
     assert shares["resnet50", "resnet101"] > shares["resnet50", "vgg16"]
 
@@ -366,7 +369,7 @@ def test_a_run_is_stored_whole_and_shown_again_from_its_files(tmp_path: Path, pr
         assert model["layers"] == len(content["models"][name]["layers"])
     assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
     assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
-    # A second call has nothing to run, and neither has a larger model that consists of the same bricks.
+    # A second call has nothing to run; a larger model of the same bricks has nothing to run, either.
     assert "run         0 of " in prints(*_bricks(str(one), *common, str(tmp_path / "again")))
     larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
     assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))

@@ -193,7 +193,7 @@ def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
         end = net.add("Resize", end, "", "scales", mode="linear")
     path = net.save(tmp_path / "up.onnx", net.conv(end))
     whole = executed(path, tmp_path)
-    assert whole["Upsample"] == 2  # each in the blocked layout
+    assert whole["Upsample"] == 2  # both Upsample nodes use the blocked layout
     for most in (1, 3, 4):
         cuts = cuts_of(read(path), most)
         if most > 1:
@@ -240,7 +240,8 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
     assert conversions.inputs_ns == (1000, None)
     assert conversions.outputs_ns == (8000,)
     assert conversions.inside == (((1,), 6000),)
-    if before == "Transpose":  # the brick itself must not contain a conversion
+    # A conversion that is part of the brick itself must not be subtracted.
+    if before == "Transpose":
         own = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Transpose", "Concat"))
         assert (own.inputs_ns, own.outputs_ns) == ((0, None), (0,))
         assert own.inside == (((1,), 0),)

@@ -71,7 +71,7 @@ def test_another_user_can_run_and_store_published_bricks(
     assert "construction" in output
     assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
     assert output.endswith(capsys.readouterr().out)
-    # The owner's model consists of the same bricks, so nothing is left to run.
+    # The owner's model consists of the same bricks, so `bricks` runs none again.
     assert not any(
         b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()
     )

@@ -197,7 +197,7 @@ def test_openvino_kernels_of_digits_are_accounted_for(tmp_path: Path) -> None:
 def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
     from harness.backends.parts.openvino_kernels import last_mean_ns
 
-    # 90, 30, 30 and 30 us of own time
+    # The own time of the four calls is 90, 30, 30 and 30 us.
     means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]
     assert last_mean_ns(means, 3) == {"conv": 30_000}
     assert last_mean_ns(means, 4) == {"conv": 45_000}
@@ -231,7 +231,7 @@ def test_openvino_kernels_of_the_light_topologies_are_mapped_whole(name: str) ->
     mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
     shares = [between_kernels(one.profile) for one in tries]
-    # Other programs interrupt some calls, either within kernels or between them.
+    # Other programs interrupt some of the calls, either within kernels or between kernels.
     assert abs(min(shares, key=abs)) <= 0.1
 
 
@@ -316,7 +316,7 @@ def test_tensorflow_kernels_of_digits_are_accounted_for(tmp_path: Path, kind: st
         fused = {row["nodes_of_the_file"] for row in made["layers"]}
         assert {"Conv2D+BiasAdd+Relu", "MatMul+BiasAdd"} <= fused
         assert shapes["digits_1/pool_1/MaxPool2d"] == "1x4x4x32"
-    else:  # because its optimiser moves the pooling before the activation
+    else:  # in this version, the optimiser moves the pooling before the activation
         assert shapes["PartitionedCall/Relu"] == "1x8x8x16"
         assert shapes["PartitionedCall/Relu_1"] == ""
 

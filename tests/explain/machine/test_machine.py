@@ -142,7 +142,8 @@ def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
 
 def test_points_skipped_by_the_time_limit_are_measured_with_missing() -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
-    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: no point was started
+    # Status 4 means that the time limit allowed no point to start.
+    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)
     points = record.points(REPORT.read(Path("r")))
     assert len(points) == 2
     assert points[1].missing == session.OUT_OF_TIME
@@ -180,12 +181,12 @@ def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> N
     (row,) = copies.to_json()["rows"]
     assert row["warm_/_evicted_ratio"] > 0
     warm, evicted = record.points(content)
-    # Compares the fastest calls, because other programs do not delay them.
+    # The test compares the fastest calls, because other programs do not delay them.
     assert (warm.peak_per_s or 0) >= 2 * (evicted.peak_per_s or 0)
     assert None not in (warm.std_per_s, evicted.std_per_s)
     assert row["std_B_per_s"] == warm.std_per_s
     assert row["evicted_std_B_per_s"] == evicted.std_per_s
-    assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # a GB is 10^9 bytes, not 2^30
+    assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # a GB is 10^9 bytes, not 2^30 bytes
 
 
 def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,7 +269,8 @@ def test_every_library_has_peaks_and_reports_matrix_unit_use() -> None:
     assert len(notes) == len(set(notes))
     for row in gemm["rows"]:
         assert row["matrix_unit"] in ("used", "not used", "unknown")
-        assert row.get("evidence") or notes  # a sentence that several rows share becomes a note
+        # If several rows share the sentence of evidence, the report prints it once, as a note.
+        assert row.get("evidence") or notes
         assert row["peak_FLOP_per_s"] > 1e8
         assert row["CV_share"] >= 0
     reasons = {p.name: p.missing for p in record.points(content) if p.missing}

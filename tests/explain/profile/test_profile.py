@@ -97,11 +97,12 @@ def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
 @pytest.mark.parametrize(
     ("throughput", "best"),
     [
-        ({1: 100, 2: 104, 4: 300}, 1),  # doubling from 1 gains 4 %
-        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111 gains only 4.7 %
-        ({1: 100, 2: 200, 4: 400}, None),  # because no larger batch was measured
+        ({1: 100, 2: 104, 4: 300}, 1),  # the step from batch 1 to batch 2 gains 4 %
+        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # the step from 106 to 111 gains only 4.7 %
+        # The best batch is unknown, because no larger batch was measured.
+        ({1: 100, 2: 200, 4: 400}, None),
         ({1: 100}, None),
-        ({1: 100, 2: 105}, 1),  # because exactly 5 % is not more than 5 %
+        ({1: 100, 2: 105}, 1),  # a gain of exactly 5 % is not more than 5 %
     ],
 )
 def test_the_optimal_batch_is_the_first_that_doubling_does_not_help(
@@ -335,7 +336,7 @@ def test_kernels_and_named_overhead_add_up_to_the_call(profiled: Path) -> None:
 
 
 def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
-    # two convolutions and two products
+    # The model has two convolutions and two matrix products.
     macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
@@ -426,7 +427,7 @@ def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -
     levels = [e["args"]["level"] for e in events]
     assert levels.count("query") == 64
     assert levels.count("stage") == 4 * levels.count("batch")
-    assert levels.count("model") == 5 + 5  # once bare and once profiled
+    assert levels.count("model") == 5 + 5  # the five calls run once bare and once profiled
     assert levels.count("layer") == 5 * len(stored(profiled)["layers"]["rows"])
     for event in events:
         level, parent = event["args"]["level"], by_id.get(event["args"].get("parent"))
@@ -448,7 +449,8 @@ def test_headers_of_the_environment_go_only_to_its_collector(
         assert main([*again, collector.address]) == 0
     keys = [headers.get("api-key") for headers in collector.headers]
     assert set(keys[: len(keys) // 2]) == {"s3cret-of-mine"}
-    assert set(keys[len(keys) // 2 :]) == {None}  # because the URL belongs to a different server
+    # The key is not sent, because the URL belongs to a different server.
+    assert set(keys[len(keys) // 2 :]) == {None}
     shown = capfd.readouterr()
     assert f"spans to {collector.address}/v1/traces\n" in shown.err
     assert "s3cret" not in shown.out + shown.err
@@ -475,7 +477,7 @@ def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) ->
         assert (span.name, parent) == (event["name"], event["args"].get("parent"))
         took_ns = span.end_time_unix_nano - span.start_time_unix_nano
         assert took_ns == pytest.approx(event["dur"] * 1e3)
-    assert main([*again, str(file)]) == 2  # because an existing file is never overwritten
+    assert main([*again, str(file)]) == 2  # `profile` never overwrites an existing file
 
 
 def test_missing_counters_have_a_reason(profiled: Path) -> None:
@@ -515,7 +517,7 @@ def test_a_stopped_profile_names_its_folder_and_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(config: RunConfig, **_: object) -> Finished:
-        # Not at a point where the process may be stopped, so the work is complete when the signal is handled.
+        # The signal arrives where the process may not be stopped, so the work ends before the signal is handled.
         with stoppable():
             signal.raise_signal(signal.SIGTERM)
             return System(1.0)(config)
@@ -583,7 +585,7 @@ def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     assert len(nodes) == 175
     assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
     assert all(row["kernels"] or row["eliminated"] for row in nodes)
-    # fusion turns 175 nodes into 58 kernels in version 1.31
+    # In version 1.31, fusion turns 175 nodes into 58 kernels.
     assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70
     assert column(out, "types", "type")[0] == "Conv"
     parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}

@@ -96,7 +96,7 @@ class BlocksInScoring(Good):
     """Returns labels that pass the checks before the run, but blocks while they are scored."""
 
     def label(self, index: int) -> int:
-        # this module is loaded only in the measured process
+        # Only the measured process loads this module.
         if "harness.results.verdict.score" in sys.modules:
             time.sleep(1e6)
         return super().label(index)

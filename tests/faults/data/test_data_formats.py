@@ -189,7 +189,7 @@ def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets.load")
     done = run_here(
         *NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r",
-        "--hang-timeout", "60s",  # because the package takes 8 s to import
+        "--hang-timeout", "60s",  # the limit is long, because the package takes 8 s to import
     )  # fmt: skip
     assert done.status == 2
     assert done.said == (
