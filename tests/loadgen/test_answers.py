@@ -78,7 +78,7 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     assert check(out) == []
     answers = list(read_answers(out / "accuracy" / ACCURACY))
     found = dict(answers)
-    # including the duplicates of multi-stream
+    # The duplicates in the last query of multi-stream also have the same answer.
     assert all(found[i] == payload for i, payload in answers)
     assert sorted(found) == list(range(COUNT))
     return json.loads((out / "result.json").read_text()), found

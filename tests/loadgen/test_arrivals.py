@@ -253,7 +253,7 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
         "harness.cli.many_runs.execute", lambda _verb, call, *_: asked.append(call.config)
     )
     main(["profile", *words])
-    assert asked[0].duration_ns == 10 * NS_PER_S  # the default in RunConfig
+    assert asked[0].duration_ns == 10 * NS_PER_S  # 10 s is the default in RunConfig
     main(["tune", "--config", str(file), "--target-qps", "100"])
     assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
     left_out = f"{file}: --arrivals left out, because the command line sets --target-qps"
@@ -304,7 +304,8 @@ def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
     message = "line 4: sample 20 is not in memory: the performance run holds samples 0 to 19 \\(--performance-count\\)"
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
-    found.put(plan("server", query_count=1), tmp_path)  # because the second option is not used
+    # The second line of the schedule is not used, because the plan has one query.
+    found.put(plan("server", query_count=1), tmp_path)
 
 
 def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:

@@ -152,7 +152,7 @@ def test_a_golden_accuracy_log_has_an_answer_for_every_sample(scenario: str) -> 
     answers = list(read_answers(GOLDEN / scenario / "accuracy" / ACCURACY))
     assert {a.sample for a in answers} == set(range(SAMPLES))
     assert {len(a.payload) for a in answers} == {8}
-    # Multi-stream pads its last query with earlier samples.
+    # Multi-stream fills its last query up with earlier samples.
     assert len(answers) == (24 if scenario == "multi-stream" else SAMPLES)
 
 

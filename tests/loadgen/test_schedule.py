@@ -65,7 +65,7 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(
 @given(counts, rates, seeds)
 def test_twice_the_rate_is_half_the_time(queries: int, qps: float, seed: int) -> None:
     slow, fast = server_schedule_ns(queries, qps, seed), server_schedule_ns(queries, 2 * qps, seed)
-    # Each gap is rounded to a whole number of ns.
+    # Each gap is rounded to a whole number of ns, so the times may differ by this rounding.
     assert bool((np.abs(slow - 2 * fast) <= 2 * np.arange(queries)).all())
 
 

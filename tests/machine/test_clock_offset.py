@@ -65,7 +65,7 @@ def exchanged(clock_ns: Callable[[int], int], count: int, seed: int) -> list[Pin
 def test_a_clock_that_only_slews_has_no_step(ahead_ns: int, seed: int) -> None:
     pings = exchanged(lambda at_ns: ahead_ns + at_ns * 400 // 10**6, 500, seed)
     clocks = offsets_of(np.array(pings))
-    assert len(clocks) == 5  # one ping per second
+    assert len(clocks) == 5  # the times come from one ping per second
     for clock in clocks:
         assert abs(clock.offset_ns - ahead_ns - clock.at_ns * 400 // 10**6) <= clock.error_ns + 1000
     assert step_ns(clocks) == 0

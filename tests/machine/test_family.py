@@ -45,9 +45,8 @@ def test_computing_and_waiting_for_a_core_differ_from_sleeping() -> None:
     )
     assert max(cpu_s[:2]) < 0.75 * took_s
     for computed_s, waited_s in zip(cpu_s[:2], queue_s[:2], strict=True):
-        assert (
-            computed_s + waited_s > 0.7 * took_s
-        )  # because some time passes between the readings on a busy machine
+        # The limit is 0.7, because some time passes between the readings on a busy machine.
+        assert computed_s + waited_s > 0.7 * took_s
         assert waited_s > 0.1 * took_s
     assert cpu_s[2] + queue_s[2] < 0.3 * took_s
 
@@ -70,7 +69,7 @@ def test_the_wait_of_ended_threads_stays_in_the_sum(tmp_path: Path) -> None:
         files(folder / f"task/{thread}", task)
     family = Family(1, tmp_path)
     assert family.read()[RUN_QUEUE] == 5.0
-    # a new thread that reuses the number
+    # A new thread reuses the number of thread 2.
     files(folder / "task/2", {"schedstat": "1 500000000 1"})
     assert family.read()[RUN_QUEUE] == 5.5
 
@@ -108,7 +107,8 @@ def test_changes_to_a_process_by_another_program_are_counted(
             family = Family(process.pid)
             before, again = family.read(), family.read()
             subprocess.run([*command, str(process.pid)], check=True, capture_output=True)
-            if column == STOPPED:  # because a busy machine delivers the signal later
+            # The test waits for the stop, because a busy machine delivers the signal later.
+            if column == STOPPED:
                 os.waitpid(process.pid, os.WUNTRACED)
             after = family.read()
         finally:

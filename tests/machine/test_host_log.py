@@ -124,10 +124,10 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     shutil.rmtree(process / "task/2")
     says(1, 12, 1)
     reader.look()
-    says(2, 3, 0)  # a new thread that reuses the number
+    says(2, 3, 0)  # a new thread reuses the number of thread 2
     reader.look()
     shutil.copytree(process, tmp_path / "proc/9")
-    reader.pids = [9]  # a row that belongs to the accuracy run
+    reader.pids = [9]  # the next row belongs to the accuracy run, which has a process of its own
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
     counted = [tuple(row[n] for n in names) for row in reader.log.rows]
@@ -182,7 +182,8 @@ def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
         before = host._own_cpu_s()
         measured.communicate()
     after = host._own_cpu_s()
-    assert load._not_ours_s - before > 0.4  # because the child's children were counted at the start
+    # The CPU time of the child's children was already counted at the start.
+    assert load._not_ours_s - before > 0.4
     assert after - load._not_ours_s < 0.3
 
 
@@ -251,7 +252,7 @@ def test_a_falling_frequency_is_a_doubt() -> None:
     (doubt,) = doubts(12, dropping)
     assert doubt.code == "frequency-dropped"
     assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
-    assert doubts(8, dropping) == []  # because the run is too short to judge
+    assert doubts(8, dropping) == []  # a run of this length is too short to judge
 
 
 def test_thermal_throttling_is_a_doubt() -> None:
@@ -266,11 +267,13 @@ def test_thermal_throttling_is_a_doubt() -> None:
     ("megabytes", "samples", "said"),
     [
         ([300, 330, 360, 390, 420], 1000, True),
-        ([300, 340, 380, 390, 400], 1000, False),  # because the growth slows down
-        ([300, 330, 360, 360, 420], 1000, False),  # because memory grows in a single step
-        ([300, 304, 308, 312, 316], 1000, False),  # because it grows by only a few megabytes
-        ([3000, 3030, 3060, 3090, 3120], 1000, False),  # because it grows by only a few percent
-        ([300, 330, 360, 390, 420], 10**6, False),  # because LoadGen records a million samples
+        ([300, 340, 380, 390, 400], 1000, False),  # the growth slows down, so it is not a leak
+        # The memory grows in a single step, which is not a leak.
+        ([300, 330, 360, 360, 420], 1000, False),
+        ([300, 304, 308, 312, 316], 1000, False),  # the memory grows by only a few megabytes
+        ([3000, 3030, 3060, 3090, 3120], 1000, False),  # the memory grows by only a few percent
+        # LoadGen's records of a million samples explain the growth.
+        ([300, 330, 360, 390, 420], 10**6, False),
     ],
 )
 def test_memory_that_grows_to_the_end_is_a_doubt(

@@ -68,7 +68,7 @@ def computing(where: list[int], more: list[int]) -> Placed:
         run_on(more)
         spin()
         done.set()
-        leave.wait()  # because an ended thread cannot be looked up
+        leave.wait()  # the thread must not end yet, because an ended thread cannot be looked up
 
     with running_on(where):
         threads = ComputingThreads()
@@ -97,7 +97,7 @@ def sleeping(where: list[int]) -> Placed:
 
 
 def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
-    time.sleep(0.2)  # because threads that NumPy's BLAS has just started spin for a short time
+    time.sleep(0.2)  # threads that NumPy's BLAS has just started spin for a short time
     return {"placed": globals()[request["function"]](*request["masks"])}
 
 

@@ -54,7 +54,7 @@ def test_all_differences_are_listed_at_once() -> None:
 
 def test_every_node_is_compared_with_this_machine() -> None:
     lines = list(differences({"a:1": FACTS, "b:1": FACTS}, own_code()))
-    assert len(lines) == 4  # version and code for both nodes
+    assert len(lines) == 4  # version and code differ for each of the two nodes
     assert all(re.search(r"this run's is ", line) for line in lines)
     same = {"the data": "e" * 64, "the number of samples": 500}
     refuse_differences({"a:1": FACTS, "b:1": FACTS}, same)

@@ -104,7 +104,7 @@ def test_a_reset_counter_has_not_wrapped(before: float) -> None:
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     at = stamps([100] * 100)
-    busy = range(41, 61)  # two seconds at 200 W, and 50 W before and after
+    busy = range(41, 61)  # the power is 200 W for these two seconds, and 50 W before and after
     readings = [(t, 200.0 if n in busy else 50.0) for n, t in enumerate(at)]
     found = cut(POWER, readings, at[0], at[-1])
     assert isinstance(found, Energy)
@@ -242,9 +242,9 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         ("command:sh", 0.001, True),
         ("command:sh#2", 0.001, True),
         ("ptdaemon:wall", 0.001, True),
-        ("hwmon:nic/power1", 0.001, False),  # because it is the meter of a single part
+        ("hwmon:nic/power1", 0.001, False),  # this meter measures only a single part of the machine
         ("command:sh", 130e3, False),  # a rack
-        ("command:sh", 0.4, False),  # a plausible value for the smallest board
+        ("command:sh", 0.4, False),  # 0.4 W is a plausible value for the smallest board
     ],
 )
 def test_a_mean_power_of_no_computer_is_doubted(name: str, watts: float, doubted: bool) -> None:

@@ -66,7 +66,7 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
             raise PermissionError(13, "Permission denied", path)
         return 1.0
 
-    # because tests may run as root, which can read every file
+    # The test imitates the error, because tests may run as root, which can read every file.
     monkeypatch.setattr(rapl, "micro", denied)
     assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': only root may read {root}/intel-rapl:0/energy_uj; this allows it until the next boot: "
@@ -246,7 +246,8 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
     with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
         ((one,), (two,)) = meter.read(), double.read()
         (source,) = meter.sources()
-    assert two / one == pytest.approx(2.0, rel=1e-3)  # other programs ran between the two readings
+    # The ratio is not exactly 2, because other programs ran between the two readings.
+    assert two / one == pytest.approx(2.0, rel=1e-3)
     assert source.provenance == "estimated"
     assert source.domain.endswith("x 4 W per hardware thread; no power was measured")
 

@@ -137,8 +137,9 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     shutil.copytree(performance, place)
     found = {f.rule for f in validate(tmp_path / "tree", load_round()).findings}
     assert {rule for rule in found if rule.startswith("power-")} == {
-        "power-meter", "power-log", "power-session",  # power-dev's checker also refuses these values
-        "power-files",  # contain the analyser's table and power settings
+        # Power-dev's checker also refuses the values that these rules find.
+        "power-meter", "power-log", "power-session",
+        "power-files",  # the rule concerns the files with the analyser's table and power settings
     }  # fmt: skip
 
 

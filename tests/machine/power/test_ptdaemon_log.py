@@ -68,7 +68,7 @@ def test_the_sum_of_channels_and_analysers_is_read(more: str, tmp_path: Path) ->
 
 
 def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
-    # in which the first sample arrives 2.408 s after the start
+    # In this log, the first sample arrives 2.408 s after the start.
     found = session(tmp_path, SAMPLES[3:]).energy(WINDOW)
     assert found == Energy(96.0, 24.0, 26.0, 2)
 

@@ -6,10 +6,11 @@ from harness.models.cache.benefit import Benefit, Candidate, benefits, expected_
 def test_models_that_save_most_per_byte_are_kept_within_the_capacity() -> None:
     found = benefits(
         [
-            Candidate(0.5, 100, 50, False),  # saves 1 per byte
-            Candidate(0.3, 1000, 100, False),  # saves 3 per byte
-            Candidate(0.1, 10, 1, False),  # saves 1 per byte, and fits into the remaining space
-            Candidate(0.1, 10, 10, True),  # saves little, but is always resident
+            Candidate(0.5, 100, 50, False),  # this model saves 1 per byte
+            Candidate(0.3, 1000, 100, False),  # this model saves 3 per byte
+            # This model saves 1 per byte, and fits into the remaining space.
+            Candidate(0.1, 10, 1, False),
+            Candidate(0.1, 10, 10, True),  # this model saves little, but it is always resident
         ],
         111,
     )

@@ -16,7 +16,7 @@ def test_zipf_is_proportional_to_the_rank() -> None:
 def test_pareto_is_the_same_for_a_seed_and_skewed_as_its_exponent_says() -> None:
     assert pareto(50, 1.16, 7).tolist() == pareto(50, 1.16, 7).tolist()
     assert pareto(50, 1.16, 7).tolist() != pareto(50, 1.16, 8).tolist()
-    # With infinitely many models, the limit is 80 %; the largest shares of 20 seeds scatter widely around it.
+    # With infinitely many models, the share tends to 80 %; with 20 seeds, the share varies widely.
     many = np.median([top_share(pareto(10_000, 1.16, seed)) for seed in range(20)])
     assert 0.6 < many < 0.85
     assert top_share(pareto(10_000, 5.0, 1)) < 0.35

@@ -94,7 +94,7 @@ def test_an_answer_is_a_beginning_of_the_next_prompt(step: Any) -> None:
     cached = Counting(step, PrefixCache(SIZE, 100))
     (first,) = cached.answer(SHARED, most=9)
     (second,) = cached.answer([*SHARED, *first.tokens, 5])
-    # The model never received the last token of the answer as input.
+    # The cache lacks the last token of the first answer, because the model never received that token as input.
     assert second.cached == (len(SHARED) + 8) // SIZE * SIZE
     assert second.tokens == Counting(step, None).answer(second.prompt)[0].tokens
 

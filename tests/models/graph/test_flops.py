@@ -21,11 +21,11 @@ IMAGE = _f32(1, 3, 224, 224)
 @pytest.mark.parametrize(
     ("op_type", "attributes", "inputs", "output", "macs", "flops"),
     [
-        # ResNet's first layer: 112 * 112 * 64 outputs of 3 * 7 * 7 taps
+        # ResNet's first layer: each of the 112 * 112 * 64 outputs has 3 * 7 * 7 taps.
         ("Conv", {}, [IMAGE, _f32(64, 3, 7, 7)], _f32(1, 64, 112, 112), 118_013_952, 236_027_904),
-        # MobileNet's depthwise layer: (Cout, Cin / group, 3, 3) = 9 taps per output, and a bias
+        # MobileNet's depthwise layer: the weights (Cout, Cin / group, 3, 3) give 9 taps per output, plus a bias.
         ("Conv", {"group": 32}, [_f32(1, 32, 112, 112), _f32(32, 1, 3, 3), _f32(32)], _f32(1, 32, 112, 112), 3_612_672, 7_225_344 + 401_408),
-        # a dilated kernel also has nine weights
+        # A dilated kernel also has nine weights.
         ("Conv", {"dilations": [2, 2]}, [_f32(1, 8, 20, 20), _f32(4, 8, 3, 3)], _f32(1, 4, 16, 16), 73_728, 147_456),
         ("QLinearConv", {}, [_f32(1, 8, 4, 4), _f32(), _f32(), _f32(2, 8, 1, 1), _f32(), _f32(), _f32(), _f32()], _f32(1, 2, 4, 4), 256, 512),
         ("ConvTranspose", {}, [_f32(1, 2, 3, 3), _f32(2, 4, 2, 2)], _f32(1, 4, 4, 4), 18 * 16, 36 * 16),

@@ -68,7 +68,7 @@ def test_truncated_file_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
     for size in range(0, len(whole), 101):
         path.write_bytes(whole[:size])
         try:
-            read_wiring(path)  # because a message cut between two fields is still valid
+            read_wiring(path)  # a file that ends between two fields is still a valid message
         except ConfigError as e:
             assert str(e).startswith(f"{path} is not an ONNX model")  # noqa: PT017
             refused += 1
@@ -91,7 +91,7 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
     counts = re.search(r"of 5 nodes, (\d) mapped, (\d) eliminated", text)
     assert counts is not None
     mapped, eliminated = map(int, counts.groups())
-    # OpenVINO counts whole microseconds, and on some cores the sum and its Relu take less than one.
+    # OpenVINO counts whole microseconds, and on some cores the sum and its Relu take less than one microsecond.
     untimed = len(re.findall(r"OpenVINO counted no time", text)) if backend == "openvino" else 0
     assert (mapped + eliminated, eliminated) == (5, untimed)
 
@@ -313,7 +313,8 @@ PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
             ),
         ),
         (
-            [kernel("Conv", (i,), 500) for i in range(3)],  # because a call takes 1 us
+            # The whole call takes 1 us, so the kernels are short.
+            [kernel("Conv", (i,), 500) for i in range(3)],
             [node_cost(20_000)] * 3,
             (
                 "model-above-peak: the whole call computes at 120 % of the measured peak: the "

@@ -164,7 +164,8 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
         ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "
     ):
         model.obtain(ONNX, quiet)
-    with pytest.raises(ConfigError, match="its digest is"):  # because the file is now in the cache
+    # The same error appears without a download, because the file is now in the cache.
+    with pytest.raises(ConfigError, match="its digest is"):
         model.path(ONNX)
 
 
@@ -217,7 +218,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    # README.md goes into the Hub's cache, not into the model's.
+    # README.md goes into the cache of the Hub, and not into the cache of the model.
     repository.download("org/net", commit, "README.md")
     path = model.path(TENSORFLOW)
     assert path is not None
@@ -283,4 +284,5 @@ def test_a_run_keeps_the_commit_and_is_repeated_without_network(tmp_path: Path) 
     assert yaml.safe_load(config.read_text())["model"] == name
     again = run("--config", str(config), "--out", f"{tmp_path}/r2", env=env)
     assert again.status == 0, again.said
-    assert run("check", f"{tmp_path}/r2").status == 0  # the run's files suffice without the cache
+    # `check` needs only the run's files, and not the cache.
+    assert run("check", f"{tmp_path}/r2").status == 0

@@ -70,8 +70,8 @@ def test_every_example_has_its_command(examples: Path) -> None:
     manifests = {path.name for path in examples.glob("*.yaml")}
     assert {re.findall(r"examples/(\w+\.yaml)", command)[0] for command in COMMANDS} == manifests
     scored = [load_model(str(examples / name)).accuracy for name in manifests]
-    # MLPerf's benchmark metrics have no example, and wer-whisper reads the same answers and labels as wer. The
-    # remaining metrics belong to models that are not examples.
+    # MLPerf's benchmark metrics have no example, and wer-whisper reads the same answers and labels as wer. The metrics
+    # listed here belong to models that are not examples.
     of_others = {"exact_match", "rmse", "auc", "cer", "note_f1"}
     mlperf = {name for name, entry in METRICS.items() if "accuracy.mlperf" in entry.target}
     metrics = {*METRICS} - {"wer-whisper", *of_others, *mlperf}

@@ -234,7 +234,7 @@ def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path)
 def odd(content: bytes, way: str) -> bytes:
     """Returns a model that every protobuf parser reads alike, because parsers accept unknown fields."""
     if way == "a group":
-        return content + b"\xc3\x3e\xc4\x3e"  # start and end of field 1000
+        return content + b"\xc3\x3e\xc4\x3e"  # the bytes are the start and the end of field 1000
     if way == "no UTF-8":
         return content.replace(b"checksum", b"check\xff\xfe!")
     return content

@@ -269,7 +269,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_bare_file_is_a_model_without_a_description(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"\x08\x08")  # contains only a version of ONNX
+    path.write_bytes(b"\x08\x08")  # the file contains only a version of ONNX
     model = load_model(str(path))
     assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
     assert model.path(("onnx",)) == path

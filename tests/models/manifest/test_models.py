@@ -54,7 +54,7 @@ def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path
     (tmp_path / "user.conf").write_text("")
     conf = str(tmp_path / "user.conf")
     load = official_load("server", manifest.mlperf_model, conf, 10**6, held=7)
-    # the table refers to the dataset's 43 volumes, or has no row for the benchmark
+    # For these benchmarks, LoadGen holds the whole data set: MLPerf's table means all 43 volumes, or has no row.
     whole_set = name == "3d-unet" or name in UNLISTED
     assert load.performance_count == (7 if whole_set else manifest.performance_count)
     slo = load_model(name).slo
@@ -200,8 +200,7 @@ def _fields(schema: dict[str, Any], defs: dict[str, Any], prefix: str = "") -> s
 
 
 def test_every_field_is_on_the_page() -> None:
-    # The steps validate themselves (harness/models/steps/steps.py), because pydantic sees only tuples of Step in this
-    # place.
+    # The steps validate themselves (harness/models/steps/steps.py), because pydantic sees them only as tuples of Step.
     schema = Manifest.model_json_schema()
     found = _fields(schema, schema["$defs"])
     names = {n for n in found if "preprocess." not in n and "postprocess." not in n}

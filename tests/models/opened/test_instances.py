@@ -78,7 +78,7 @@ def test_a_gpu_has_a_few_instances_and_large_batches(
 ) -> None:
     """Bug: on a machine with 16 cores and one GPU, the plan was 16 instances with batches of 8."""
     config = RunConfig(**{"scenario": scenario, "device": "cuda", "backend": "torch", **asked})
-    model = load_model("mobilenet")  # because its manifest does not mention batches
+    model = load_model("mobilenet")  # this manifest does not mention batches
     found = instances.plan(config, registry.load("scenario", scenario), model, cores)
     assert (found.instances, found.threads, found.max_batch) == plan
 
@@ -160,7 +160,7 @@ def test_oversubscription_is_refused_with_its_numbers_unless_forced(
         (EIGHT, "server", {"threads": 3}, ((0, 1, 2), (3, 4, 5)), (6, 7), True),
         (SMT, "server", {}, ((0,), (1,), (2,)), (3,), True),
         (SMT, "offline", {"instances": 2, "threads": 4}, ((0, 4, 1, 5), (2, 6, 3, 7)), (), True),
-        # Both instances share the second core, and an instance that spins would take it from the other.
+        # Both instances share the second core, so an instance that spins would take this core from the other instance.
         (SMT, "offline", {"instances": 2, "threads": 3}, ((0, 4, 1), (5, 2, 6)), (3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 5}, ((0, 4, 1, 5, 2),), (6, 3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 6}, ((0, 4, 1, 5, 2, 6),), (3, 7), True),
@@ -180,8 +180,9 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
         (TWO, "single-stream", {}, True),
         (TWO, "multi-stream", {"threads": 1}, True),
         (SMT, "single-stream", {}, True),
-        (SMT, "single-stream", {"threads": 8}, False),  # because threads on SMT siblings would spin
-        # because spinning would use up the quota
+        # Some of eight threads would spin on SMT siblings.
+        (SMT, "single-stream", {"threads": 8}, False),
+        # Threads that spin would use up the quota of processor time.
         (TWO._replace(quota=2.0), "single-stream", {}, False),
         (TWO, "offline", {"instances": 1}, False),
         (TWO, "server", {"instances": 1}, False),
@@ -198,13 +199,14 @@ def test_a_stream_has_separate_cores_even_without_pinning(
     ("cores", "scenario", "asked", "wide"),
     [
         (TWO, "server", {}, (0, 1)),
-        (EIGHT, "server", {}, tuple(range(7))),  # because one core belongs to LoadGen
+        (EIGHT, "server", {}, tuple(range(7))),  # the eighth core belongs to LoadGen
         (SMT, "server", {}, (0, 1, 2)),
-        # because the threads may move to other cores
+        # A wide instance is left out, because the threads may move to other cores.
         (SMT, "server", {"instances": 2, "threads": 1}, ()),
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
-        (EIGHT, "server", {"instances": 2}, ()),  # because each instance has three threads
+        # A wide instance is left out, because each instance has three threads.
+        (EIGHT, "server", {"instances": 2}, ()),
         (TWO, "offline", {}, ()),
         (TWO, "single-stream", {}, ()),
         (TWO._replace(quota=2.0), "server", {}, ()),
@@ -240,7 +242,7 @@ def test_one_thread_per_core_and_more_threads_than_cores_contradict() -> None:
     [
         ("offline", "mobilenet", {}, True),
         ("offline", "mobilenet", {"max_batch": 8}, False),
-        ("offline", "digits", {}, False),  # because its manifest sets the batch
+        ("offline", "digits", {}, False),  # the manifest of digits sets the batch size
         ("server", "mobilenet", {}, False),
         ("multi-stream", "mobilenet", {}, False),
     ],
@@ -266,8 +268,9 @@ def test_only_offline_without_a_set_batch_may_shrink_it(
             "single-stream",
             {"backend": "tensorflow"},
             False,
-        ),  # because a process fixes its threads
-        (TWO, "single-stream", {"backend": "tract"}, False),  # because it has one thread
+            # A TensorFlow process cannot change its number of threads.
+        ),
+        (TWO, "single-stream", {"backend": "tract"}, False),  # tract always uses one thread
         (TWO, "single-stream", {"device": "cuda:0", "backend": "torch"}, False),
         (Cores(((5,),)), "single-stream", {}, False),
         (TWO, "offline", {"instances": 1}, False),

@@ -144,12 +144,12 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert [link.partition(":")[0] for link in about["open"][1:]] == ["pipe", "pipe"]
         assert str(tmp_path) not in " ".join([about["words"].replace(str(Path.cwd()), "")])
         kinds = sorted(link.partition(":")[0] for link in about["descriptors"])
-        assert kinds.count("socket") == 1  # the channel for the harness's messages
-        # one for input, one for output
+        assert kinds.count("socket") == 1  # this socket is the channel for the harness's messages
+        # One shared memory holds the inputs, the other the outputs.
         assert len([link for link in about["descriptors"] if "memfd" in link]) == 2
         assert about["temporary"] == "done"
         needs_landlock(backend)
-        assert all(about["limited"])  # for every thread, including numpy's
+        assert all(about["limited"])  # the limits apply to every thread, including numpy's threads
         assert set(about["reached"].values()) <= {"Permission denied", "Invalid cross-device link"}
     assert (tmp_path / "log.txt").read_text() == "LoadGen's"
     assert "printed by the plug-in" in capfd.readouterr().err
@@ -305,7 +305,8 @@ def test_under_the_official_rules_a_plug_in_runs_in_its_own_process(tmp_path: Pa
 def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
     for n, (more, official, status) in enumerate(
         [
-            (("--backend", EARLY, *OFF), ("--mlperf",), 4),  # because its accuracy run reveals it
+            # The accuracy run of this plug-in reveals its cheat.
+            (("--backend", EARLY, *OFF), ("--mlperf",), 4),
             (("--backend", "null", "--dataset", f"{DATA}:Good"), (), 0),
         ]
     ):
@@ -349,7 +350,8 @@ def test_a_fault_has_the_same_reason_as_elsewhere(
     fault: str, status: int, code: str, text: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "r"
-    more = SOON if fault == "load:block" else ()  # because a start takes longer on a busy machine
+    # The time limit is longer, because a start takes longer on a busy machine.
+    more = SOON if fault == "load:block" else ()
     done = run_faults(fault, out, tmp_path, *more)
     assert done.status == status, done.said + done.printed
     folder = out if out.exists() else tmp_path / "r.partial"

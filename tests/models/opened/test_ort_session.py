@@ -59,9 +59,10 @@ def test_each_option_changes_the_session_as_in_the_backend(
         theirs = read_back(backend._session)
     ours = open_session(DIGITS, setup_of(options, threads, owns_cores=owns_cores))
     assert read_back(ours) == theirs
+    # The value depends on the case, so that it is not the default of both sessions.
     assert theirs["session.intra_op.allow_spinning"] == str(
         int(spinning == "on" or (spinning == "auto" and owns_cores))
-    )  # so that the compared value is not the default of both
+    )
 
 
 def test_session_without_options_has_the_defaults_of_the_backend() -> None:
@@ -104,7 +105,7 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
     session.run(None, {name: np.zeros((2, 1, 8, 8), np.float32)})
     assert Path(session.end_profiling()).parent == tmp_path
     kinds = {node.op_type for node in onnx.load(tmp_path / "graph.onnx").graph.node}
-    assert "FusedConv" in kinds  # which requires the level `extended`
+    assert "FusedConv" in kinds  # FusedConv appears only at the level `extended`
 
 
 def test_only_one_module_of_the_harness_makes_a_session() -> None:

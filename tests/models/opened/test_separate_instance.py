@@ -168,7 +168,7 @@ def test_no_garbage_is_collected_there_during_a_run(plugin: str) -> None:
     with SeparateInstance(plugin, setup("garbage")) as backend:
         warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
         assert warm
-        for _ in range(2):  # as often as an accuracy run loads sets of samples
+        for _ in range(2):  # an accuracy run also loads two sets of samples
             backend.start_run()
             collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
             assert not collects
@@ -255,4 +255,5 @@ def test_processor_time_of_a_grandchild_that_lives_is_counted() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         used_s = children_cpu_s() - before_s
-    assert used_s > 0.15  # counted in ticks of 10 ms
+    # The limit allows for an error, because the kernel counts CPU time in ticks of 10 ms.
+    assert used_s > 0.15

@@ -166,7 +166,7 @@ def test_every_format_has_the_inputs_and_digests_of_its_files(
     else:
         assert [one["path"] for one in content["files"][kind]["external"]] == ["digits.bin"]
     made = (tmp_path / file).parent / "made.yaml"
-    # in a separate process, as in `described`
+    # The answers come from a separate process, as in `described`.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
         assert another.submit(answered, made, backend).result().shape == (2, 10)
 
@@ -300,6 +300,7 @@ def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: P
         "model 'net' does not state a licence: add `licence` to its manifest",
         "model 'net' does not pin net.onnx: add its `sha256` to the manifest",
     ]
-    content["files"]["onnx"]["sha256"] = None  # as in the manifest of a foreign file
+    # The manifest of a foreign file has no digest, either.
+    content["files"]["onnx"]["sha256"] = None
     made.write_text(yaml.safe_dump({**content, "licence": "none"}))
     assert load_model(str(made)).unpinned_own == [*load_model(str(made)).unstated()] == []

@@ -528,7 +528,8 @@ def test_a_run_keeps_the_name_and_is_repeated_without_an_index(tmp_path: Path) -
     shutil.rmtree(index)
     again = run("--config", f"{tmp_path}/r", "--out", f"{tmp_path}/r2", env=env)
     assert again.status == 0, again.said
-    assert run("check", f"{tmp_path}/r2").status == 0  # the run's files suffice without the cache
+    # `check` needs only the run's files, and not the cache.
+    assert run("check", f"{tmp_path}/r2").status == 0
 
 
 def test_pip_is_called_without_building(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

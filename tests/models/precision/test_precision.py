@@ -66,7 +66,8 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
     path = Path(made["file"])
     assert top1(DIGITS) == pytest.approx(99.2)
     assert abs(top1(path) - 99.2) <= 0.5
-    assert {"QLinearConv", "QGemm"} <= set(made["kernels"])  # integer kernels, and no float kernels
+    # All products use integer kernels, and none uses a float kernel.
+    assert {"QLinearConv", "QGemm"} <= set(made["kernels"])
     assert not {"Conv", "Gemm"} & set(made["kernels"])
     assert "200 samples of 'digits, training images', none of them scored" in made["about"]
     assert difference(of_onnx(DIGITS), of_onnx(path)) == ""
@@ -74,14 +75,16 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
         if registry.BACKENDS[backend].installed:
             setup = BackendSetup(model=path, model_name="digits")
             with registry.load("backend", backend)(setup) as loaded:
-                # ort reported float32, the type of the model's input
+                # Bug: ort reported float32, the type of the model's input.
                 assert loaded.describe()["precision"] == "int8"
     stamp = path.stat().st_mtime_ns
     assert make(request("int8")) == made
-    assert path.stat().st_mtime_ns == stamp  # because the result is cached by its source
+    # The file is unchanged, because the result is cached by its source.
+    assert path.stat().st_mtime_ns == stamp
     path.write_bytes(b"another")
     make(request("int8"))
-    assert path.stat().st_size > 1000  # because a changed file is converted again
+    # The file is complete again, because a changed file is converted again.
+    assert path.stat().st_size > 1000
 
 
 def test_fp16_file_is_stored_in_float16_and_keeps_its_score() -> None:
@@ -207,7 +210,7 @@ def test_advise_and_sweep_make_the_same_int8_file(tmp_path: Path) -> None:
     found = advised("digits", tmp_path)
     assert found["sha256"] == make(request("int8"))["sha256"]
     assert found["about"] == make(request("int8"))["about"]
-    noise = advised(str(DIGITS), tmp_path)  # for a bare file without data
+    noise = advised(str(DIGITS), tmp_path)  # a bare file without data is converted with noise
     bare = request("int8", config={"model": str(DIGITS)}, synthetic=True)
     assert noise["sha256"] == make(bare)["sha256"] != found["sha256"]
 

@@ -51,7 +51,7 @@ def top1(backend: Any) -> float:
 def test_every_file_that_is_made_has_a_maker() -> None:
     files = {way(b, p).file for b in registry.BACKENDS for p in ("int8", "fp16", "bf16")}
     assert files - {""} == set(MAKERS)
-    for backend in ("tensorflow", "litert", "torch"):  # every omitted precision has a reason
+    for backend in ("tensorflow", "litert", "torch"):  # every omitted precision has a stated reason
         for precision in ("int8", "fp16", "bf16"):
             assert "no way to" not in way(backend, precision).absent
 
@@ -91,7 +91,7 @@ def test_converted_model_scores_like_fp32(
     made = call("harness.models.precision.made:make", request(form, precision), tmp_path / "log")
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
-    # half or a quarter of the original size
+    # The new file has a half or a quarter of the original size.
     assert path.stat().st_size < 0.6 * source.stat().st_size
     loaded = opened(backend, path)
     assert abs(top1(loaded) - 99.2) <= 0.5

@@ -249,7 +249,7 @@ def test_boxes_are_mlperfs_detections() -> None:
             [7, 112 / 512, 224 / 512, 144 / 512, 288 / 512, 0.75, 1],
             [7, 112 / 512, 224 / 512, 144 / 512, 288 / 512, 0.5, 2],
         ],
-        [[1500, 0.5, 0.5, 1, 1, 0.25, 0]],  # because it is clipped at the edge
+        [[1500, 0.5, 0.5, 1, 1, 0.25, 0]],  # the box is clipped at the edge of the image
     ]
     assert row_of(found) == AnswerRow((None, 7), np.dtype(np.float32))
 

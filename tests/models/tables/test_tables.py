@@ -159,7 +159,7 @@ def test_torchscript_shows_its_tables(tmp_path: Path) -> None:
     for name in ("traced", "scripted", "frozen"):
         rows = {key: table.rows for key, table in tables_of(tmp_path / f"{name}.pt").items()}
         known = {"ids": ROWS, "place": 50, "items": 30, "axis": 9}
-        # no table for `shifted`, because the model adds one to the index
+        # The input `shifted` gets no table, because the model adds one to its index.
         assert rows == known, name
     (tmp_path / "broken.pt").write_bytes((tmp_path / "traced.pt").read_bytes()[:-100])
     assert tables_of(tmp_path / "broken.pt") == {}
@@ -260,7 +260,7 @@ def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
     assert shipped is not None
     flow = saved_model_file.read(shipped)
     assert [*flow.inputs] == ["image"]
-    # because the search follows functions
+    # The search found copies inside functions, so it follows function calls.
     assert any(copy.target.count("/") for copy in flow.copies)
     assert tables_of(shipped) == {}
     (tmp_path / "saved_model.pb").write_bytes((shipped / "saved_model.pb").read_bytes()[:-99])
@@ -268,7 +268,7 @@ def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-# Keras's own layers cause this warning
+# The layers of Keras cause this warning.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_tensorflow_accepts_the_last_row_shown_and_refuses_the_next(
     tmp_path: Path,

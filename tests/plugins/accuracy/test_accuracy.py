@@ -119,7 +119,7 @@ def test_class_per_pixel_is_refused_as_labels(
         ValueError, match=rf"top1 needs one label .*, but each answer has {told} numbers:"
     ):
         compute(tmp_path, "top1", "int64", {0: 0}, shape)
-    # from topk, from a hook, and from a harness that did not report the shape
+    # The shape is [4] from topk, and None from a hook or from a harness that did not report the shape.
     for good in ([4], [None], None):
         assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
 

@@ -82,7 +82,7 @@ def load(path: Path, name: str) -> Any:
     return module
 
 
-# Products
+# Metrics for products.
 
 
 def random_product(draw: random.Random, right: Mapping[str, Any]) -> str:
@@ -184,7 +184,7 @@ def test_prompts_of_products_are_the_clients(endpoints: Path) -> None:
     assert user["content"] == told["prompt"]
 
 
-# Function calls
+# Metrics for function calls.
 
 
 class Model(SimpleNamespace):
@@ -349,7 +349,7 @@ def wrong_if_it_raises(score: Callable[..., float]) -> Callable[..., float]:
 
 
 @pytest.mark.limit_s(600)
-@pytest.mark.filterwarnings("ignore")  # their code causes the warnings
+@pytest.mark.filterwarnings("ignore")  # MLCommons' code causes the warnings
 def test_function_calls_score_as_with_the_reference(endpoints: Path, bfcl: Path) -> None:
     pd = pytest.importorskip("pandas")
     draw = random.Random(7)
@@ -447,7 +447,7 @@ class Anything(dict[str, object]):
         super().__init__(__getattr__=lambda _name: object, __all__=[])
 
 
-# Transcripts
+# Metrics for transcripts.
 
 
 def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
@@ -522,7 +522,7 @@ def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
         load(folder / "legacy_helpers.py", "legacy_helpers")
         load(folder / "helpers.py", "helpers")
         theirs = load(folder / "accuracy_eval.py", "accuracy_eval")
-        # Logs an answer as reference_SUT.py does.
+        # Writes an answer into the log as reference_SUT.py does.
         heard = ["".join(c for c in text.lower().strip() if c in letters) for text, _ in pairs]
         rate, errors, total = theirs.word_error_rate(heard, [right for _, right in pairs])
     rows = [Answer(i, text.encode()) for i, (text, _) in enumerate(pairs)]

@@ -29,7 +29,7 @@ def test_area_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int
 def test_frames_of_all_samples_are_ranked_together() -> None:
     answers = [
         Answer(0, np.array([0.1, 0.9], np.float32).tobytes()),
-        # because the last answer is padding
+        # The third number is padding, because the second sample has only two labels.
         Answer(1, np.array([[0.2], [0.8], [0.5]], np.float32).tobytes()),
     ]
     score = AreaUnderCurve("float32").score(answers, {0: np.array([0, 1]), 1: np.array([1, 0])})

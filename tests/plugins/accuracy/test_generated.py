@@ -222,7 +222,8 @@ def test_a_sample_that_needs_no_call_is_right_without_one() -> None:
         ("no function fits", label("irrelevance", ())),
         (right, label("live_irrelevance", ())),
         (right, label("live_relevance", ())),
-        ("weather_now(city='Rome')", label("irrelevance", ())),  # because a text is not a tool call
+        # A text that looks like a call is not a tool call.
+        ("weather_now(city='Rome')", label("irrelevance", ())),
     )
     assert found.value == 75
     assert found.details["hallucination"] == pytest.approx(100 * (1 + 0) / 2)

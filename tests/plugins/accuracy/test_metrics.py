@@ -111,10 +111,10 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
     assert found.value == pytest.approx(100)
     assert found.line == "mAP=100.000%"
     assert found.details == pytest.approx({"map50": 100, "map75": 100})
-    half = precision(rows[:1], label)  # because it finds one of the two categories
+    half = precision(rows[:1], label)  # the answer finds one of the two categories
     assert half.value == pytest.approx(50)
     assert precision([], label).value == 0
-    # Class 1 is the second category that the label names.
+    # Class 1 is the second category in the label's list.
     assert precision(rows, image((20, 10, 100, 50, 5), categories=[5, 6])).value == pytest.approx(
         100
     )
@@ -176,9 +176,9 @@ def logits(start: int, end: int, height: float = 5.0, length: int = 5) -> Any:
     ("answer", "exact", "f1"),
     [
         (logits(2, 3), 100, 100),
-        (logits(3, 4), 100, 100),  # "York!", as in the second right answer
-        (logits(1, 3), 0, 80),  # "In New York"
-        # a start in the question is invalid, so "In" is the best remaining start
+        (logits(3, 4), 100, 100),  # the answer is "York!", which equals the second right answer
+        (logits(1, 3), 0, 80),  # the answer is "In New York"
+        # A start inside the question is invalid, so the best remaining start is "In".
         (logits(0, 3), 0, 80),
         (np.zeros((0, 2), np.float32), 0, 0),
     ],
@@ -202,7 +202,7 @@ def test_span_of_more_than_thirty_positions_is_ignored() -> None:
     long = logits(0, 30, length=40)
     long[9, 1] = 1.0
     found = scored(SquadF1("float32"), {0: long}, {0: label})
-    # characters 0 to 9 instead of 0 to 30
+    # The answer has 10 characters, 0 to 9, instead of 0 to 30.
     assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))
 
 
@@ -260,7 +260,7 @@ def test_texts_are_bytes_or_symbols() -> None:
     text = "Good day, world"
     padded = np.frombuffer(b"good to day\0\0", np.uint8)
     found = scored(WordErrorRate("uint8"), {0: padded, 1: b""}, {0: text, 1: "two words"})
-    # day -> to, world -> day; the other two words are equal
+    # Two of the five words differ: day -> to, world -> day; the other words are equal.
     assert found.value == pytest.approx(100 * 4 / 5)
     assert found.lower_is_better
     assert found.details["word_accuracy"] == pytest.approx(20)
@@ -348,9 +348,9 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     angles = np.arange(12) * 0.1
     answers = {i: vector(np.cos(a), np.sin(a)) for i, a in enumerate(angles)}
     labels: dict[int, object] = {i: {"id": f"d{i}"} for i in range(12)}
-    # the relevant documents are at ranks 1, 4 and 11
+    # The relevant documents have the ranks 1, 4 and 11.
     labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}
-    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # because both are equally near
+    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # d5 and d7 are equally near to d6
     found = scored(Retrieval("float32"), answers, labels)
     assert found.value == pytest.approx(100 * (2 / 4 + 1) / 2)
     assert found.details == pytest.approx(
@@ -371,7 +371,8 @@ def test_samples_with_the_same_label_belong_together() -> None:
     }
     wanted = scored(Retrieval("float32"), answers, spelt)
     assert wanted.details["recall@1"] < wanted.details["recall@5"] < wanted.value
-    assert wanted.line.endswith("queries=6")  # because the only c is not a query
+    # The only sample of class c has no match, so it is not a query.
+    assert wanted.line.endswith("queries=6")
     numbers = {i: ord(kind) for i, kind in enumerate(kinds)}
     for labels in (dict(enumerate(kinds)), numbers):
         assert scored(Retrieval("float32"), answers, labels) == wanted
@@ -458,7 +459,7 @@ def test_a_metric_of_ten_lines_in_a_file_scores_a_run_and_its_check(tmp_path: Pa
     assert main([*words, "--metric", f"{tmp_path}/zeros.py:Zeros", "--out", str(out)]) == 0
     accuracy = json.loads((out / "result.json").read_text())["accuracy"]
     assert (accuracy["metric"], accuracy["samples"]) == ("zeros", 500)
-    assert 8 <= accuracy["value"] <= 12  # because a constant answer is right for one of ten digits
+    assert 8 <= accuracy["value"] <= 12  # a constant answer is right for about one of ten digits
     assert main(["check", str(out)]) == 0
 
 

@@ -36,7 +36,7 @@ def label(request: tuple[int, int], *liked: int) -> dict[str, Any]:
 
 def test_recommendation_is_scored_by_definition() -> None:
     labels = {0: label((0, 0), 1, 0, 1), 1: label((0, 1), 0, 1), 2: label((1, 0), 1, 1)}
-    answers = [  # LoadGen's samples are not in the order of the stream
+    answers = [  # LoadGen returns samples in another order than the stream
         answer(2, (0, 1), 0.2, 0.9),
         answer(0, (1, 0), 0.6, 0.4),
         answer(1, (0, 0), 0.8, 0.6, 0.5),
@@ -48,7 +48,8 @@ def test_recommendation_is_scored_by_definition() -> None:
     base = -5 * np.log2(5 / 7) - 2 * np.log2(2 / 7)
     assert score.details["ne"] == pytest.approx(entropy / base, rel=1e-14)
     assert score.details["accuracy"] == pytest.approx(5 / 7)
-    # request (0, 1) scores 1.0 and request (0, 0) scores 0.5; request (1, 0) has only one kind of label
+    # Request (0, 1) scores 1.0 and request (0, 0) scores 0.5; request (1, 0) has only one kind of label, so it does not
+    # count.
     assert score.value == pytest.approx(0.75, abs=1e-8)
     assert (score.samples, score.details["judged_requests"]) == (3, 2)
     rules = load_round()

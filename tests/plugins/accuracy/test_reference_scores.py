@@ -159,7 +159,8 @@ def test_requests_are_scored_as_by_accuracy_of_dlrm(
         liked = (random.random(count) < 0.6).astype(np.float32)
         scores = (0.4 * liked + 0.6 * random.random(count)).astype(np.float32)
         if seed % 2:
-            scores = np.round(scores, 1)  # including equal scores and certain answers
+            # Rounding creates equal scores and certain answers, which the metric must also handle.
+            scores = np.round(scores, 1)
         identity = (index // 300, index % 300)
         labels[index] = {"identity": identity, "liked": liked}
         parts = [identity, scores, liked, np.ones(count), (count,)]

@@ -60,7 +60,8 @@ def logits(digits: DigitsDataset) -> Any:
 
 def test_ort_answers_the_digits(digits: DigitsDataset, logits: Any) -> None:
     labels = [digits.label(i) for i in range(500)]
-    assert int((logits.argmax(axis=1) == labels).sum()) >= 493  # 98.5 %, as the manifest requires
+    # 493 of 500 are 98.5 %, which the manifest requires.
+    assert int((logits.argmax(axis=1) == labels).sum()) >= 493
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,8 @@ def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: i
         before = _threads()
         with OrtBackend(setup(threads=threads)) as backend:
             own = _threads() - before
-            assert len(own) == threads - 1  # because the calling thread is the first of them
+            # The calling thread is the first of the threads, so only the others are new.
+            assert len(own) == threads - 1
             assert backend.describe()["threads"] == threads
         assert own & _threads() == set()
 
@@ -282,7 +284,7 @@ def test_the_threads_of_a_wide_instance_have_places_of_their_own() -> None:
     before = _threads()
     with OrtBackend(setup(threads=2, owns_cores=True, cpus=(first, second))) as backend:
         (own,) = _threads() - before
-        for _ in range(200):  # because the thread pins itself only when it runs
+        for _ in range(200):  # the loop waits, because the new thread pins itself only when it runs
             if os.sched_getaffinity(int(own)) == {second}:
                 break
             time.sleep(0.01)

@@ -34,7 +34,8 @@ def test_a_missing_package_is_exit_3_with_the_command_that_installs_it(
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr.splitlines()[0] == (  # because a second line may name what the metric needs
+    # Only the first line is compared, because a second line may name what the metric needs.
+    assert done.stderr.splitlines()[0] == (
         f"harness: backend {name!r} needs the module {entry.needs!r}: {how_to_install(entry.extra)}"
     )
     assert list(tmp_path.iterdir()) == []
@@ -90,7 +91,7 @@ def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
         elif entry.is_file():
             shutil.copy(entry, checkout)
     if (ROOT / ".uv" / "bin").exists():
-        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # to save a download
+        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # the copy of .uv saves a download
     (checkout / "run.yaml").write_text("scenario: offline\nbackend: litert\n")
     chosen = {"option": ["--scenario", "offline", "--backend", "litert"]}
     command = [str(checkout / "run.sh"), *chosen.get(source, ["--config", "run.yaml"])]

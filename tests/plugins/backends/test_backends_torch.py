@@ -186,7 +186,8 @@ def test_torchscript_computes_in_the_requested_precision(precision: str) -> None
         assert backend.describe()["precision"] == told
         weights, strides, macs = backend.network(Batch(4, {"image": images}))
         assert sum(np.prod(s) for s, _ in weights if len(s) > 1) == 71_568
-        assert {kind for _, kind in weights} == {"float32"}  # the type stored in the file
+        # Float32 is the type stored in the file.
+        assert {kind for _, kind in weights} == {"float32"}
         assert (list(strides), macs) == ([(1, 1), (1, 1)], 4 * 370_944)
     assert found.dtype == np.float32
     whole = registry.load("backend", "torch")(
@@ -242,7 +243,8 @@ def test_the_gpus_memory_has_the_manifests_names(program: Path) -> None:
         names={"rows": "x"},
     )
     with registry.load("backend", "torch")(setup) as backend:
-        assert not isinstance(backend, HasBuffers)  # because it runs on a CPU
+        # The backend has no buffers, because it runs on a CPU.
+        assert not isinstance(backend, HasBuffers)
         view = np.zeros((2, 3), np.float32)
         backend._on_gpu = SimpleNamespace(buffers={2: [view]}.get)
         assert backend._buffers(2)["rows"] is view

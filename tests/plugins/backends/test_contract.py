@@ -31,7 +31,8 @@ NAMELESS = ("torch", "executorch", "trees")
 UNNAMED = ("executorch", "trees")
 """Backends whose files do not name their input, either."""
 
-INSTANCES = 2  # fixed, because TensorFlow fixes it at the first op of a process
+# The number is fixed, because TensorFlow fixes its threads at the first op of a process.
+INSTANCES = 2
 
 
 class Case(NamedTuple):
@@ -386,7 +387,7 @@ def test_requested_number_of_threads_is_used(case: Case) -> None:
         assert (one["told"], two["told"], two["tasks"]) == (1, 1, one["tasks"])
         return
     assert (one["told"], two["told"]) == (1, 2)
-    # ncnn also loads in parallel, and OpenMP creates threads for each thread that calls it.
+    # ncnn adds two threads, because ncnn also loads in parallel, and OpenMP creates threads for each caller.
     assert two["tasks"] - one["tasks"] == (2 if case.backend == "ncnn" else 1)
 
 

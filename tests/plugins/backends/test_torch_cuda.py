@@ -17,7 +17,7 @@ torch_cuda: Any = import_module("harness.backends.parts.torch_cuda")
 stand_in: Any = import_module("tests.stand_ins.cuda")
 
 pytestmark = [
-    pytest.mark.slow,  # because they import PyTorch
+    pytest.mark.slow,  # these tests are slow, because they import PyTorch
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 

@@ -94,7 +94,8 @@ def test_an_index_loaded_twice_keeps_its_first_row() -> None:
     batch = rows.batch([4, 2, 9])
     assert np.shares_memory(batch.inputs["x"], held[:3])
     assert not np.shares_memory(rows.batch([2, 4, 9]).inputs["x"], held)
-    wrapped = rows.batch([9, 4, 2]).inputs["x"]  # the last row and the duplicates
+    # The batch contains the last row and the duplicates.
+    wrapped = rows.batch([9, 4, 2]).inputs["x"]
     assert wrapped[:, 0].tolist() == [9, 4, 2]
 
 

@@ -162,6 +162,6 @@ def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> No
     )
     assert done.stdout.splitlines() == [
         "False",
-        # -S hides the metadata of installed packages.
+        # The option -S hides the metadata of installed packages.
         "dataset 'huggingface' needs the module 'datasets': ./run.sh install hf, and start with ./run.sh",
     ]

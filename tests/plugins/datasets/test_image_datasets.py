@@ -54,7 +54,7 @@ def rows(dataset: Dataset, indices: list[int]) -> Any:
     return dataset.batch(indices).inputs["image"].copy()
 
 
-# --- folder
+# Tests of the dataset `folder`.
 
 
 def test_classes_are_the_sorted_sub_folders(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_broken_links_are_reported_and_not_skipped(tmp_path: Path) -> None:
         assert f"{tmp_path}/{name}" in refusal(FolderDataset, setup(tmp_path))
 
 
-# --- imagenet, in its original format
+# Tests of the dataset `imagenet`, in its original format.
 
 
 def imagenet(folder: Path, inside: str = "") -> Path:
@@ -247,7 +247,7 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     )
 
 
-# --- coco, in its original format
+# Tests of the dataset `coco`, in its original format.
 
 BOX = {"iscrowd": 0, "segmentation": [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]}
 
@@ -406,7 +406,7 @@ def test_folder_that_is_not_coco_is_refused_with_the_expected_files(tmp_path: Pa
     )
 
 
-# --- all of these datasets
+# Tests of all image datasets.
 
 
 @pytest.mark.parametrize("cls", [FolderDataset, ImagenetDataset, CocoDataset])
@@ -490,7 +490,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
         made = FolderDataset(setup(tmp_path, steps=steps))
         (line,) = made.faults()
         assert line.startswith(f"{bad}: the JPEG is damaged: ")
-        made.load(range(6))  # because these decoders report nothing, and fill the gap
+        made.load(range(6))  # these decoders report no error, and fill the gap
     strict = FolderDataset(setup(tmp_path, steps=(step("decode", decoder="simplejpeg"), *STEPS)))
     assert refusal(strict.load, range(6)).startswith(f"{bad}: ")
 
@@ -592,7 +592,7 @@ def test_another_colour_order_is_another_input(tmp_path: Path) -> None:
     assert not np.array_equal(one, other)
 
 
-# --- the cache
+# Tests of the cache.
 
 
 def cached(tmp_path: Path, **more: Any) -> FolderDataset:
@@ -727,7 +727,7 @@ def test_a_disk_that_will_be_full_is_known_before(
         in line
     )
     made.load([0, 1, 2])
-    made.load([0, 1, 2, 3, 4, 5])  # three additional rows, which fit
+    made.load([0, 1, 2, 3, 4, 5])  # the three additional rows fit into the memory
 
 
 def test_progress_is_reported_on_the_thread_of_the_caller(

@@ -69,7 +69,7 @@ def test_a_png_is_decoded_to_the_pixels_it_was_made_from() -> None:
 @each_decoder
 def test_exif_orientation_is_ignored_by_all(decoder: str) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # turns the image by a quarter
+    exif[0x0112] = 6  # tag 0x0112 is the orientation, and 6 is a quarter turn
     turned, plain = encode(cut(0, 40, 60), exif=exif), encode(cut(0, 40, 60))
     assert turned != plain
     assert np.array_equal(decode(turned, decoder), decode(plain, decoder))
@@ -129,7 +129,8 @@ def test_every_resize_method_makes_the_requested_size(
     made = run(data, step("decode", colour=colour), resize, dtype="uint8")
     assert made.shape == (20, 30, channels)
     whole = decode(data, colour=colour)
-    assert abs(float(made.mean()) - float(whole.mean())) < 6  # because both show the same picture
+    # Both arrays show the same picture, so their means are close.
+    assert abs(float(made.mean()) - float(whole.mean())) < 6
 
 
 @pytest.mark.slow

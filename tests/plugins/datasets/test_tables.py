@@ -323,7 +323,8 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
                 "array 'labels' is complex128: store numbers or strings",
             ],
         ),
-        ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is executed
+        # The dataset executes no pickle.
+        ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),
         ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value does not fit the input's type, int8"]),
     ],
 )  # fmt: skip
@@ -339,7 +340,7 @@ def test_an_npz_with_two_members_of_one_name_is_refused(again: str, tmp_path: Pa
     """numpy and zipfile disagree about which of the two entries is meant."""
     path = npz(tmp_path, x=np.zeros((3, 2)), labels=np.arange(3))
     with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zipfile warns about the name
+        warnings.simplefilter("ignore")  # zipfile warns about the repeated name
         archive.writestr(again, b"")
     name = again.removesuffix(".npy")
     told = [f"{path} has an array {name} twice: keep one"]
@@ -371,7 +372,8 @@ def archived(path: Path, tmp_path: Path, **more: Any) -> NpzDataset:
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every array count as too large for memory."""
     monkeypatch.setattr(archive, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)  # three rows of two float64 values
+    # A block holds three rows of two float64 values.
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)
 
 
 @pytest.mark.usefixtures("large")
@@ -402,7 +404,8 @@ def test_compressed_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.batch([0, 1]).inputs["x"].tolist() == [[1, 0], [0, 1]]
     assert told == [(2, 2)]
     np.savez_compressed(tmp_path / "data.npz", x=np.zeros((50, 2)))
-    with pytest.raises(TypeError):  # a different file would be read again
+    # The file has changed, so the dataset reads it again and calls the removed `_blocks`.
+    with pytest.raises(TypeError):
         archived(tmp_path / "data.npz", tmp_path).load([0])
 
 

@@ -38,7 +38,8 @@ def convert(
     *,
     by_xnnpack: bool = True,
 ) -> Path:
-    with warnings.catch_warnings(action="ignore"):  # ExecuTorch's exporter causes the warnings
+    # ExecuTorch's exporter causes the warnings that are ignored here.
+    with warnings.catch_warnings(action="ignore"):
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 

@@ -73,7 +73,7 @@ def test_library_answers_as_its_package_does(dtype: str, steps: int) -> None:
     data = table("wine")
     booster = boosted(data, objective="multi:softprob", num_class=3)
     rows = np.repeat(data.held.astype(dtype), steps, axis=0)[::steps]
-    rows[0, 0] = np.nan  # a missing feature
+    rows[0, 0] = np.nan  # a NaN represents a missing feature
     scores = scores_of(booster)
     wanted = booster.inplace_predict(rows)
     assert np.array_equal(scores(rows), wanted)

@@ -104,7 +104,7 @@ def test_an_answer_that_ignores_ends_has_the_wanted_length(
 
     (found,), (wanted,) = answers(backend, made()), answers(reference, made())
     assert len(found) == 20
-    if engine != "llama-cpp":  # because llama.cpp omits the end token
+    if engine != "llama-cpp":  # llama.cpp is left out, because it omits the end token
         assert found == wanted
 
 

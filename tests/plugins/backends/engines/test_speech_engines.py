@@ -22,7 +22,7 @@ from harness.types import Array, BackendSetup, Batch, TensorSpec, TranscribesSpe
 pytest.importorskip("onnx")
 from tests.builders.models import whisper
 
-pytestmark = pytest.mark.slow  # because the frameworks take seconds to import
+pytestmark = pytest.mark.slow  # these tests are slow, because the frameworks take seconds to import
 
 RATE_HZ = 16_000
 MOST = 12
@@ -113,7 +113,8 @@ def by_onnx_runtime(folder: Path) -> Callable[[Array], Reference]:
         while not generator.is_done():
             generator.generate_next_token()
         tokens = generator.get_sequence(0)[4:]
-        ended = len(tokens) < MOST  # because the generator does not keep the end token
+        # An answer below MOST ended with the end token, which the generator does not keep.
+        ended = len(tokens) < MOST
         return Reference(processor.decode(tokens).strip(), len(tokens) + ended)
 
     return answer
@@ -162,7 +163,7 @@ def test_both_engines_hear_the_same_words(tmp_path: Path) -> None:
         with opened(name, write(tmp_path / name)) as backend:
             found.append(transcribed(backend, SOUNDS))
     same = sum(one == other for one, other in zip(*found, strict=True))
-    # their features differ by rounding, which may change one text
+    # The features of the two engines differ by rounding, which may change one text.
     assert same >= len(SOUNDS) - 1, found
 
 

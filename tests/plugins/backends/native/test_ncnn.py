@@ -198,7 +198,8 @@ def test_init_asks_for_the_shapes_that_the_file_lacks(
 
 @pytest.mark.slow
 def test_pnnx_converts_an_onnx_file(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    cache = getattr(pytestconfig, "cache", None)  # None if pytest runs with -p no:cacheprovider
+    # The cache is missing if pytest runs with -p no:cacheprovider.
+    cache = getattr(pytestconfig, "cache", None)
     program = converted.pnnx(cache.mkdir("converters") if cache else tmp_path)
     onnx = DIGITS.path(("onnx",))
     assert onnx is not None

@@ -156,10 +156,11 @@ def test_png_of_pixels_is_read_back_by_pillow(shape: tuple[int, ...], dtype: typ
         found = np.asarray(read)
     expected = pixels.transpose(1, 2, 0) if shape == (3, 5, 6) else pixels
     expected = expected[..., 0] if expected.shape[-1] == 1 else expected
-    # Pillow reads only the upper bytes of 16-bit colours
+    # Pillow reads only the upper bytes of 16-bit colours.
     if dtype is np.uint16 and expected.ndim == 3:
         expected = (expected >> 8).astype(np.uint8)
-        found = found[..., [0, 3]] if shape[-1] == 2 else found  # and reads grey as three colours
+        # Pillow reads grey with alpha as three equal colours with alpha.
+        found = found[..., [0, 3]] if shape[-1] == 2 else found
     assert found.shape == expected.shape
     assert found.astype(np.int64).tolist() == expected.astype(np.int64).tolist()
 

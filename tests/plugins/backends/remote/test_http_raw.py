@@ -67,7 +67,8 @@ def test_answers_follow_each_other() -> None:
     answer = opened(dtype="int16", shape="3x4").answer(
         reply(b"")._replace(body=memoryview(buffer)), 2
     )
-    buffer[:] = bytes(len(buffer))  # the answer must stay valid after its reply is gone
+    # The answer must stay valid after the reply's buffer is overwritten.
+    buffer[:] = bytes(len(buffer))
     assert answer.dtype == np.int16
     assert answer.tolist() == rows.tolist()
 

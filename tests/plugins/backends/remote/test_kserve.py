@@ -164,7 +164,8 @@ def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
     )
     assert sent(request) == head + batch.inputs["image"].tobytes()
     again = remote.request(images(2, 1))
-    assert again.headers is request.headers  # because the harness keeps one request head for each
+    # The harness keeps one request head for each batch size.
+    assert again.headers is request.headers
     assert again.body[0] is request.body[0]
 
 
@@ -229,7 +230,7 @@ def test_numbers_of_every_datatype_come_back_as_they_were(
     if datatype == "BOOL":
         values = values.view(np.uint8) % 2 == 1
     if dtype.kind == "f":
-        # JSON has only one kind of NaN
+        # JSON has only one kind of NaN, so NaNs are replaced before the comparison.
         values = np.nan_to_num(values, nan=0 if encoding == "json" else np.nan)
     answer = _echoed(datatype, values, encoding)
     assert answer.dtype == dtype
@@ -379,7 +380,7 @@ def test_a_reply_that_is_binary_in_part_is_read() -> None:
         content = {"model_name": "digits", "model_version": "1", "outputs": outputs}
         answer: Any = remote.answer(binary_reply(content, b"\x06\0\0\0"), 1)
         assert (answer["a"].tolist(), answer["b"].tolist()) == ([5], [6])
-        answer["a"][:] = 0  # the next reply must be unaffected
+        answer["a"][:] = 0  # the program may write to an answer without changing the next reply
 
 
 def test_the_header_of_a_binary_reply_may_be_in_any_case() -> None:
@@ -395,7 +396,7 @@ def test_the_header_of_a_binary_reply_may_be_in_any_case() -> None:
     assert np.array_equal(found, expected)
 
 
-# Mistakes that a server can make
+# Mistakes that a server can make.
 
 
 BINARY: Mapping[str, Any] = {
@@ -668,7 +669,7 @@ def test_a_reply_with_changed_bytes_is_an_answer_or_an_error_of_the_server(
     assert answer.dtype == np.float32
 
 
-# Before the run
+# Requests before the run.
 
 METADATA = ("/v2/health/ready", "/v2", "/v2/models/digits")
 
@@ -703,7 +704,8 @@ def test_the_served_name_and_version_make_the_path() -> None:
     server = triton(digits, {**DIGITS, "name": "a b/c"})
     base = "/v2/models/a%20b%2Fc/versions/1"
     server.paths = {base: as_json(server.metadata), f"{base}/config": as_json({}, 404)}
-    with pytest.raises(ConfigError):  # because the stand-in does not serve versions
+    # The error is expected, because the stand-in does not serve versions.
+    with pytest.raises(ConfigError):
         opened(server, options={"served": "a b/c", "version": "1"})
     asked_for = [
         "/v2/health/ready",
@@ -816,7 +818,7 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
         "the server's model 'digits' takes at most 8 samples per request: pass --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
-    # because the model's own first dimension is open
+    # With max_batch_size 0, the model's own first dimension sets the limit, and this dimension is open.
     opened(triton(digits, DIGITS, max_batch_size=0))
 
 

@@ -32,7 +32,8 @@ def started(*contents: str) -> list[int]:
         (["<thinking>so</thinking>Hi"], [1]),
         (["[THINK]so", "[/THINK] Hi"], [0, 1]),
         (["<thin", " air"], [0, 1]),
-        (["so", " far</think>", "Hi"], [1, 0, 2]),  # the prompt already opened the reasoning
+        # The prompt already opened the reasoning, so the answer only closes it.
+        (["so", " far</think>", "Hi"], [1, 0, 2]),
         (["so</thi", "nk>\nHi"], [1, 2]),
         (["<think>a</think>b", "c</think>d"], [1, 1]),
         (["<think>never", " ends"], [0, 0]),

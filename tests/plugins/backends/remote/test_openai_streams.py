@@ -129,7 +129,7 @@ def test_stamps_are_arrival_times_and_a_role_is_not_a_token() -> None:
         (stamp - begin) / NS_PER_MS for (stamp, _), begin in zip(flight.chunks, sent, strict=True)
     ]
     assert min(late_ms) > 0
-    # Less than a gap, so no time stamp belongs to the next chunk.
+    # The delay is shorter than a gap, so each time stamp belongs to its own chunk.
     assert statistics.median(late_ms) < 25
     assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
 
@@ -148,7 +148,8 @@ def test_an_error_in_the_stream_is_a_refusal() -> None:
         flight = flown(remote, server)
         with pytest.raises(Refused, match=r"^the server answered 200: out of memory$"):
             read(flight)
-        assert len(flight.chunks) == 1  # the stream contained the role, one token, then the error
+        # The stream contained the role and one token before the error.
+        assert len(flight.chunks) == 1
 
 
 def test_a_stream_that_is_cut_off_or_stalls_has_failed() -> None:

@@ -22,7 +22,8 @@ def test_redirect_is_reported_with_its_target(status: int) -> None:
     )
     assert said(reply(status, b"moved")) == "moved"
     signed = reply(status, b"", "Location: https://other/e?X-Signature=SECRET&token=t?u")
-    assert said(signed) == (  # because a URL's query may contain a signature
+    # The message omits the query of the URL, which may contain a signature.
+    assert said(signed) == (
         "it redirects to https://other/e?…: pass the server's own address with --url"
     )
 

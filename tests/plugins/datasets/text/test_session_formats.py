@@ -119,7 +119,7 @@ def test_aiperfs_dag_spawns_join_and_forks_inherit(tmp_path: Path) -> None:
     dataset = read(tmp_path, *dag())
     about = dataset.describe()
     assert (about["format"], about["history"], about["sessions"]) == ("aiperf-dag", "live", 1)
-    # In order: root 0, agent 0, agent 1, root 1 (which waits for the agent), fork 0.
+    # The requests are listed in this order: root 0, agent 0, agent 1, root 1 (which waits for the agent), fork 0.
     assert shape(dataset) == ([0] * 5, [(), (0,), (1,), (0, 2), (3,)], [0, 5, 0, 40, 0])
     dataset.load(range(5))
     dataset.continue_with(4, {0: b"one", 1: b"two", 3: b'fo"ur'})
@@ -231,8 +231,8 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     dataset = read(tmp_path, trace, {**trace, "id": "y"}, name="t.jsonl", tokens="10:1000000")
     assert dataset.describe()["format"] == "weka"
     _, after, delays = shape(dataset)
-    # Starts: 0 s; 3.5 s and 4 s, which overlap; 5 s, after the subagent's first and the parent's second call; 9 s,
-    # after all calls.
+    # The calls start at 0 s; at 3.5 s and 4 s, and these two overlap; at 5 s, after the subagent's first and the
+    # parent's second call; at 9 s, after all calls.
     assert after[:5] == [(), (0,), (0,), (1, 2), (3,)]
     assert delays[:5] == [0, 1500, 2000, 0, 2000]
     ids = [prompt["prompt"] for prompt in prompts(dataset)]
@@ -329,7 +329,7 @@ def test_spans_in_otlp_are_turns_and_spans_of_tools_are_time(tmp_path: Path) -> 
     first, second = prompts(dataset)
     assert first == {"max_tokens": 11, "messages": [SYSTEM, USER]}
     assert second["messages"] == [SYSTEM, USER, CALL, RESULT]
-    assert shape(read(tmp_path, *spans)) == shape(dataset)  # one span per line
+    assert shape(read(tmp_path, *spans)) == shape(dataset)  # the file has one span per line
 
 
 def test_spans_are_grouped_by_conversation_else_by_trace(tmp_path: Path) -> None:
