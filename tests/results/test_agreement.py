@@ -52,7 +52,8 @@ def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
     assert distance([]) is None
     assert distance([(np.array([1]), np.array([1]))]) is None
     assert distance([(floats(1), floats(1)), (floats(1, 2), floats(1))]) is None
-    assert not is_close(np.array([1]), np.array([1]), 1.0)  # integers are either equal or different
+    # Integers are either equal or different, whatever the tolerance.
+    assert not is_close(np.array([1]), np.array([1]), 1.0)
     assert not is_close(floats(1), floats(1, 2), 1.0)
 
 
@@ -73,7 +74,7 @@ def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
     ("ours", "theirs", "far", "alike"),
     [
         (floats(1, 0), floats(1.005, 0), 0.01, True),
-        # the label is the same, but the scores differ
+        # The label is the same in both answers, but the scores differ.
         (floats(1, 0), floats(1.05, 0), 0.01, False),
         (floats(1, 0), floats(1.05, 0), 0.1, True),
         (floats(1, 0), floats(np.nan, 0), 0.1, False),

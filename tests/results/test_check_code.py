@@ -99,5 +99,7 @@ def test_code_that_is_put_into_the_folder_does_not_run(run: Path) -> None:
         text = (run / name).read_text()
         (run / name).write_text(text.replace(f"{run.parent}/data.py:Mine", f"{planted}:D"))
     assert untrusted(run) == [f"{planted}:D", f"{run.parent}/mine.py:Metric"]
-    assert check(run)  # because result.json and findings.json still name the other file
+    # `check` finds a difference, because result.json and findings.json still contain the other
+    # file.
+    assert check(run)
     assert not Path(f"{planted}.ran").exists()

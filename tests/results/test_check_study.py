@@ -107,6 +107,6 @@ def test_a_rerun_is_outside_every_sealed_folder(study: Path, tmp_path: Path) -> 
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun"
     (tmp_path / "all-run-1-rerun").mkdir()
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
-    digests.remove(study)  # as in a killed sweep, whose runs are its points
+    digests.remove(study)  # a killed sweep has no digests, and its runs are its points
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
     assert _new_folder(study, "rerun") == tmp_path / "all-rerun"

@@ -109,7 +109,8 @@ def test_results_pages_and_tables_hold_no_marker(
     assert content["environment"]["machine"]["host"] == private.host_id()
     assert content["environment"]["variables"]["LD_PRELOAD"] == "faster.so"
     assert content["dataset_description"]["source"] == f"~/{FOLDER}/images"
-    assert PASSWORD in (run / "config.yaml").read_text()  # because a repetition needs it
+    # The configuration keeps the password, because a repetition of the run needs it.
+    assert PASSWORD in (run / "config.yaml").read_text()
     assert markers_in(run.parent / "runs.sqlite") == []
     results = ["--results", str(run.parent)]
     capsys.readouterr()

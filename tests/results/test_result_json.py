@@ -30,7 +30,7 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
     assert found["headline"]["value"] == log.get(found["headline"]["source"].split()[1])
     assert found["power"] is None
     assert found["power_reason"]
-    # because the golden Offline run has only 15 batches
+    # The golden Offline run has only 15 batches, which are too few for a verdict.
     verdict = (found["steady"] or {}).get("verdict")
     assert (verdict is None) == (scenario == "offline")
     assert ("drift" in [d["code"] for d in found["doubts"]]) == (verdict == "not steady")
@@ -202,11 +202,11 @@ def test_a_result_saved_again_repeats_no_computation(
     for name in ("stages.summarise", "stages.percentiles", "reference.report"):
         monkeypatch.delattr(f"harness.results.evidence.{name}")
     assert result(found) == first
-    found.ceiling_per_s = 1e6  # a value that is known only at the end
+    found.ceiling_per_s = 1e6  # the ceiling is a number that is known only at the end
     told = result(found)["reference"]
     assert told == first["reference"] or told["null_backend_per_s"] == 1e6
     found.performance = evidence(scenario)
-    # Numbers from a different run must not be used for this run.
+    # Numbers from one run must not be used for another run.
     with pytest.raises((AttributeError, NameError)):
         result(found)
 

@@ -70,7 +70,7 @@ def test_a_user_gets_the_tokens_of_the_time_in_which_it_waits() -> None:
     found = present(section(run(*rows, tokens=(6, 10, 4))))
     assert present(found["busy_ns"])["p99"] == 40 * MS
     assert present(found["idle_ns"])["p99"] == 90 * MS
-    # One answer has 16 tokens in 40 ms, the other 4 tokens in 20 ms.
+    # One of the answers has 16 tokens in 40 ms, and the other has 4 tokens in 20 ms.
     assert found["tokens_per_s"] == {"p50": 400.0, "p10": 200.0, "p1": 200.0}
     assert present(found["turns"][0]["tpot_ns"])["p99"] == 5 * MS // 3
     assert found["turns"][1]["tpot_ns"] == {

@@ -263,13 +263,8 @@ def test_only_offline_without_a_set_batch_may_shrink_it(
         (EIGHT, "single-stream", {"instances": 1}, True),
         (TWO, "single-stream", {"threads": 2}, False),
         (TWO, "single-stream", {"pin": True}, False),
-        (
-            TWO,
-            "single-stream",
-            {"backend": "tensorflow"},
-            False,
-            # A TensorFlow process cannot change its number of threads.
-        ),
+        # A TensorFlow process cannot change its number of threads.
+        (TWO, "single-stream", {"backend": "tensorflow"}, False),
         (TWO, "single-stream", {"backend": "tract"}, False),  # tract always uses one thread
         (TWO, "single-stream", {"device": "cuda:0", "backend": "torch"}, False),
         (Cores(((5,),)), "single-stream", {}, False),

@@ -108,13 +108,15 @@ def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> Non
 
 def test_noise_between_runs_is_students() -> None:
     assert between_runs([1.0], [2.0]) is None
-    # Two-sample t with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414, t(2) 4.303.
+    # The expected value is from a two-sample t-test with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414,
+    # t(2) = 4.303.
     found = between_runs([1.0, 1.2], [1.0, 1.2])
     assert found == pytest.approx(4.303 * 0.02**0.5, rel=1e-3)
     many = [float(i % 2) for i in range(40)]
     error = (10 / 78 * 2 * 2 / 40) ** 0.5 * (many[1] - many[0])
     found = between_runs(many, many)
-    assert found == pytest.approx(1.9908 * error, rel=2e-3)  # t(78), from any table
+    # 1.9908 is t(78), which any table of t contains.
+    assert found == pytest.approx(1.9908 * error, rel=2e-3)
 
 
 def a_run(
@@ -246,7 +248,8 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
     slightly = compare(ours, side_of("b", "bcfg", [1012, 1030, 1020, 1035]))
-    assert slightly.verdict == SAME  # because the change and its interval are within 5 %
+    # The verdict is SAME, because the change and its interval are within 5 %.
+    assert slightly.verdict == SAME
 
 
 def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None:
@@ -380,9 +383,9 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     for run, value in ((first[0], 100.0), (alike[0], 115.0)):
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
-    # because the database does not contain it
+    # The verdict is UNDECIDED, because the database does not contain this number.
     assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED
-    for folder in folders[1:7]:  # turned into runs of a different configuration
+    for folder in folders[1:7]:  # the loop gives these runs a different configuration
         edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
@@ -413,7 +416,7 @@ def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
     assert {c.name: c.verdict for c in compare(ours, theirs).changes}["p50"] == UNDECIDED
     chosen = compare(ours, theirs, chosen=["p50"])
     assert {c.name: c.verdict for c in chosen.changes}["p50"] == WORSE
-    assert chosen.verdict == SAME  # because only the headline decides
+    assert chosen.verdict == SAME  # the verdict is SAME, because only the headline decides
 
 
 def test_change_from_0_to_20_ns_is_at_most_a_factor_of_20() -> None:
@@ -725,7 +728,8 @@ def test_run_compared_with_itself_shows_no_difference(
     printed = capsys.readouterr()
     assert "verdict   not decided: B is 1 x (no interval) as fast as A at p90 " in printed.out
     assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
-    assert "\nnext " not in printed.out  # bug: the advice was to rerun the run against itself
+    # Bug: the harness advised the user to rerun the run against itself.
+    assert "\nnext " not in printed.out
     same = fast.resolve()
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
 
@@ -933,7 +937,7 @@ def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     cores = json.loads((theirs / "environment.json").read_text())["machine"]["cores_usable"]
-    more = 1000 * cores  # more than the noise of a short run
+    more = 1000 * cores  # the change exceeds the noise of a short run
     edit(theirs / "environment.json", lambda c: c["machine"].update(cores_usable=more))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"

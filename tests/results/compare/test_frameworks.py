@@ -223,7 +223,7 @@ def test_settings_of_only_one_framework_are_one_line_per_side(
         content["backend"]["hint"] = "latency"
 
     backend = json.loads((ort / "environment.json").read_text())["backend"]
-    spins = backend["spinning"]  # false under a quota of processor time
+    spins = backend["spinning"]  # ORT does not spin under a quota of processor time
     other = twin(ort, tmp_path / "other", environment=environment)
     assert main(["compare", str(ort), str(other)]) == 0
     lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("differs   backend,")]

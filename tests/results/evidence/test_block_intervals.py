@@ -163,7 +163,7 @@ def test_intervals_of_means_and_rates_have_their_stated_coverage(neighbours: int
         mean_held += low <= truth <= high
         low, high = rate_interval(np.cumsum(values), 0) or (0.0, 0.0)
         rate_held += low <= 1e9 / truth <= high
-    assert min(mean_held, rate_held) >= 273  # 285 minus 3 standard errors
+    assert min(mean_held, rate_held) >= 273  # the limit is the expected 285 minus 3 standard errors
     assert max(mean_held, rate_held) < 300
 
 

@@ -86,7 +86,8 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
         low, high = found[name]["block_interval"]
         assert low is None or low <= value
         assert high is None or value <= high
-    assert found["p99.9"]["order_statistic"][1] is None  # because 700 queries are too few
+    # 700 queries are too few for an upper limit at p99.9.
+    assert found["p99.9"]["order_statistic"][1] is None
     assert found["level"] == 0.95
 
 
@@ -154,7 +155,7 @@ def test_consecutive_slow_queries_prevent_a_block_interval() -> None:
     count = len(run.done)
     rng = np.random.default_rng(2)
     calm = rng.normal(10e6, 1e6, count).astype(np.int64)
-    bursts = np.sort(calm)  # the same values, but with the slow ones in a row
+    bursts = np.sort(calm)  # the values are the same, but the slow ones follow each other
     intervals = []
     for latency in (calm, bursts):
         columns = dict(run.done.columns)

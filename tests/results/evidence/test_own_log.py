@@ -101,7 +101,7 @@ def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> Any:
     columns |= completions(scheduled_ns, latency_ns).columns
     for name in ("entry_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns"):
         columns[name] = scheduled_ns
-    each = np.arange(len(latency_ns))  # because each query is a separate batch on a separate worker
+    each = np.arange(len(latency_ns))  # each query is a separate batch on a separate worker
     columns |= {"batch": each, "worker": each, "batch_size": np.ones_like(each)}
     done = Completions(columns, len(latency_ns), answered_once=True)
     made = of(len(latency_ns), **more)

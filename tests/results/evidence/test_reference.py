@@ -61,7 +61,7 @@ def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[t
 def test_queueing_equals_a_simulation_by_the_clock(
     gaps: list[int], service_ns: list[int], instances: int
 ) -> None:
-    service_ns = sorted(service_ns)  # because a larger batch takes at least as long
+    service_ns = sorted(service_ns)  # a larger batch takes at least as long as a smaller one
     arrivals = np.cumsum(gaps) - gaps[0]
     found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
     wanted = slowly(arrivals.tolist(), service_ns, instances)
@@ -77,9 +77,8 @@ def test_lone_query_takes_all_cores_and_the_next_waits_for_its_end() -> None:
 
 def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None:
     done = completions(np.arange(100) * 10_000, queue=0, infer=60)
-    done = replace(
-        done, columns={**done.columns, "worker": np.full(100, 2)}
-    )  # when two usual batches have ended
+    # Worker 2 is the wide instance, after the two usual workers 0 and 1.
+    done = replace(done, columns={**done.columns, "worker": np.full(100, 2)})
     wide = {"before": constant(60).to_json(), "after": constant(60).to_json()}
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json(), "wide": wide}
     server = plan("server", target_qps=1.0, percentile=0.99)

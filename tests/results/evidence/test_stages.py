@@ -32,7 +32,7 @@ EDGES = (
 START_NS = 1_800_000_000 * 10**9
 WORKERS = 3
 
-# One batch: worker, number of samples, and the ns from each of its time stamps to the next.
+# A batch is a worker, a number of samples, and the ns from each of its time stamps to the next.
 batches = st.lists(
     st.tuples(
         st.integers(0, WORKERS - 1),
@@ -192,7 +192,7 @@ def test_multi_stream_query_comes_in_one_call_and_is_one_batch() -> None:
     assert bool((calls == calls[:, :1]).all())
     assert set(columns["batch_size"].tolist()) == {8}
     finished = columns["completed_ns"].reshape(-1, 8)[:, 0]
-    # because each query waits for the previous one
+    # Each query waits for the previous query, so no call begins before the previous query has ended.
     assert bool((calls[1:, 0] >= finished[:-1]).all())
 
 

@@ -92,7 +92,7 @@ def test_entries_for_github_are_numbers_of_which_less_is_better(exported: Export
     assert all(isinstance(one["value"], int | float) for one in entries.values())
     p90 = entries["server ort digits: p90"]
     assert (p90["unit"], p90["value"]) == ("ns", of_run["latency_ns"]["p90"])
-    assert "range" not in p90  # because 64 queries are too few for an interval
+    assert "range" not in p90  # 64 queries are too few for an interval
     assert not [name for name in entries if "accuracy" in name or "per sample" in name]
 
 
@@ -194,7 +194,7 @@ def test_mlflow_reads_its_run(
     for name in (str(run), str(RUNS / "offline")):
         assert main(["export", name, "--format", "mlflow", "--out", str(store)]) == 0
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    # imported after `export`, which disables MLflow's usage reports
+    # The import comes after `export`, which disables MLflow's usage reports.
     from mlflow import MlflowClient
 
     client = MlflowClient(store.as_uri())

@@ -33,7 +33,7 @@ def journals(draw: st.DrawFn) -> tuple[dict[str, Array], dict[str, Array], list[
         "arrived_ns": arrived[batch],
         "read_ns": arrived[batch] + 5,
     }
-    # because the first span belongs to the network
+    # The first span belongs to the network and not to the node.
     of_node = np.cumsum([each[1:] for each in spans], axis=1)
     received = sent + offset_ns
     names = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")

@@ -74,7 +74,7 @@ def test_every_scenario_has_its_plots_and_they_are_plain_json(scenario: str) -> 
     run = evidence(scenario)
     made = list(figures(run))
     sizes = len(np.unique(present(run.done).columns["batch_size"]))
-    # bug: the axis ranged from 0.6 to 1.4 if all batches had one size
+    # Bug: the axis ranged from 0.6 to 1.4 if all batches had one size.
     assert len(made) == (5 if sizes > 1 else 4)
     for figure in made:
         text = json.dumps([figure.data, figure.layout], allow_nan=False)
@@ -517,7 +517,7 @@ def test_a_browser_draws_every_plot_without_an_error(
     )
     found = shown(out)
     assert found.console == []
-    assert found.drawn == 4  # because each plot contains both runs
+    assert found.drawn == 4  # both runs share each plot, so two runs also have four plots
     assert re.findall(r'legendtext"[^>]*>([AB]): ', found.document)
     assert "<title>owned" not in found.document
     kept.report(as_json=False)

@@ -166,7 +166,8 @@ def test_verdict_has_a_colour_on_a_terminal_with_colours(
     assert ("\x1b[33mdoubts\x1b[0m  " in printed) == coloured
     assert ("\x1b[31mINVALID\x1b[0m  server" in printed) == coloured
     assert ("\x1b[31m  reason  slo-missed:\x1b[0m" in printed) == coloured
-    assert "\\x1b[31mred" in printed  # because a foreign text must not set colours
+    # A foreign text must not set colours, so its escape sequence is shown as text.
+    assert "\\x1b[31mred" in printed
     assert printed.count("\x1b[0m") == (4 if coloured else 0)
     assert (console.columns() is not None) == terminal
 

@@ -115,7 +115,8 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
     server = cells(first, "digits on digits · server · ort · 1,000 queries/s · alpha")
     assert server[1:] == ["3, 1 INVALID", "2026-01-07 10:00", "p99 6.00 ms", "+20.0 %", ""]
     assert "<polyline" in text(first)
-    assert "3 workloads with a single run" in text(first)  # bug: an article of one row for each
+    # Bug: each workload with a single run had an article with one row.
+    assert "3 workloads with a single run" in text(first)
     alone = cells(first, "small on digits")
     assert alone[1:] == ["frugal", "VALID", "p99 9.00 ms"]
 
@@ -133,7 +134,8 @@ def test_newest_run_is_compared_with_the_range_of_the_runs_before(
     results: Path, p99s_ms: list[float], against: str
 ) -> None:
     for day, p99_ms in enumerate(p99s_ms, 10):
-        for model in ("own", "other"):  # a single workload has no overview
+        # The test needs two workloads, because a single workload has no overview.
+        for model in ("own", "other"):
             run = measured(day, 1000, p99_ms, 99.0, 0.4, model=model)
             database.add(results, f"{model}-{day}", run)
     since = rows(results, since="2026-01-10")
@@ -150,9 +152,11 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
     more = ["accuracy top1", "joules per sample rapl:psys"]
     assert [f.title for f in first.figures] == ["latency", *more]
-    assert "The same in every run: p50 1.00 ms." in text(first)  # a flat line shows nothing more
+    # P50 has no plot, because a flat line would show nothing more.
+    assert "The same in every run: p50 1.00 ms." in text(first)
     assert [f.title for f in offline.figures] == ["throughput"]
-    assert figure(first, "accuracy top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
+    # Bug: the axis reached 101 %.
+    assert figure(first, "accuracy top1").layout["yaxis"]["maxallowed"] == 100
 
 
 @pytest.mark.parametrize(
@@ -308,7 +312,7 @@ def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> No
         "best": "on the front",
         "frugal": "on the front",
         "again": "best",
-        "poor": "frugal",  # bug: it named a run that is beaten, too
+        "poor": "frugal",  # bug: the cell also contained a run that other runs beat
     }
     assert len(alpha.figures) == 3
     plot = figure(alpha, "joules per sample rapl:psys against p99")

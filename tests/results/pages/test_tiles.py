@@ -79,7 +79,8 @@ def test_a_number_that_was_not_measured_has_no_tile() -> None:
     score = {"value": None, "reason": "the run was stopped"}
     assert shown("server", **nothing, accuracy=score) == {}
     assert tiles.html([]) == ""
-    assert shown("server", mode="accuracy") == {}  # because the headline is the score
+    # An accuracy run has no tiles, because its headline already shows the score.
+    assert shown("server", mode="accuracy") == {}
 
 
 def test_a_row_that_the_tiles_show_is_not_repeated() -> None:

@@ -55,8 +55,8 @@ def test_settings_have_units_and_no_powers_of_ten() -> None:
         ("share_weights", False, ("share weights", "no")),
         ("smt_active", "0", ("SMT active", "no")),
         ("turbo", 1.0, ("turbo", "yes")),
-        ("is_set", [True, False], ("is set", "yes, no")),  # bug: shown as True, False
-        # bug: shown as {'argmax': {}}
+        ("is_set", [True, False], ("is set", "yes, no")),  # bug: the text was True, False
+        # Bug: the text was {'argmax': {}}.
         ("postprocess", [{"argmax": {}}], ("postprocess", "argmax")),
         ("startup", [{"name": "a.pth", "size_bytes": None}], ("startup", "name a.pth")),
         ("load_s", "slow", ("load", "slow")),

@@ -68,11 +68,10 @@ def test_check_names_the_signer_of_a_run(
     signers = allowed(tmp_path / "signers", **{"ann@example.org": key})
     shown = prints("check", run, "--allowed-signers", signers).splitlines()
     assert shown[1] == f"{run} is signed by ann@example.org (ED25519 {fingerprint(key)})"
-    edit(
-        run / "findings.json", lambda said: said["load"].update(others=0.0)
-    )  # because no other file contains it
+    # No other file contains this value, so only the seal reveals the edit.
+    edit(run / "findings.json", lambda said: said["load"].update(others=0.0))
     assert check(run)[-1].startswith(f"{run}/findings.json was changed after the run")
-    digests.write(run)  # without the key, the signature is lost
+    digests.write(run)  # new digests without the key remove the signature
     assert "is not signed" in prints("check", run, "--allowed-signers", signers, status=4)
 
 

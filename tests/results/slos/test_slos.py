@@ -122,7 +122,7 @@ def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
-    # LoadGen judges only token times if it has them.
+    # If LoadGen has token times, it judges only token times.
     assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
 
 
@@ -188,10 +188,11 @@ def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
     )
     whole = section(run(columns=uncounted(COUNT)), slos)
     assert whole is not None
+    # Bug: the share was 100 %, although no answer could be judged.
     assert (whole["share"], whole["per_s"]) == (
         0,
         0,
-    )  # bug: 100 % of answers that could not be judged
+    )
     told = str(shown({"scenario": "server", "slo": "tpot:p90=5ms", "goodput": whole}))
     assert told.endswith("known to have met every SLO: tpot:p90 not measured")
 
@@ -199,9 +200,8 @@ def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
 def test_a_single_token_cannot_miss_a_time_per_token() -> None:
     columns = uncounted(0)
     columns["tokens"][:50] = 1
-    columns["completed_ns"] = (
-        columns["completed_ns"] + NS_PER_MS * 13
-    )  # 16 ms after the first token
+    # Each answer now ends 16 ms after its first token.
+    columns["completed_ns"] = columns["completed_ns"] + NS_PER_MS * 13
     assert good_queries(done(columns), 1, parse_slos("tpot:p90=1ms")) == 50
 
 

@@ -50,7 +50,8 @@ def log(seconds: int = 30) -> HostLog:
 def test_lines_of_the_host_log_name_what_changed() -> None:
     near = host_lines(log().rows, BEGIN_NS + 12 * NS_PER_S)
     assert near is not None
-    assert list(near.lines) == [13, 14]  # because the first row is line 2
+    # The first row of the host log is line 2, because line 1 is the header.
+    assert list(near.lines) == [13, 14]
     assert [one.name for one in near.columns] == ["cpu_user_s", "celsius_cpu"]
     assert near.columns[0].before == pytest.approx(1.0)
     assert near.columns[0].after == pytest.approx(3.0)
@@ -59,7 +60,8 @@ def test_lines_of_the_host_log_name_what_changed() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("cpu_iowait_s", lambda s: 0.01 * max(0, s - 12)),  # a counter that starts to grow slowly
+        # This counter starts to grow, but slowly.
+        ("cpu_iowait_s", lambda s: 0.01 * max(0, s - 12)),
         ("celsius_noisy", lambda s: 60.0 + 20 * (s % 2) + 8 * (s >= 12)),
         ("memory_available_bytes", lambda s: 1e9 + 5e7 * (s >= 12)),
     ],
@@ -117,7 +119,7 @@ def test_steady_and_undecided_runs_are_shown() -> None:
 
 def test_a_run_without_a_verdict_shows_nothing() -> None:
     assert shown({"steady": None}) is None
-    assert shown({}) is None  # as in a result of an older version
+    assert shown({}) is None  # the results of older versions lack the key `steady`
 
 
 @pytest.mark.parametrize(

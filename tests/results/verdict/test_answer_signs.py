@@ -121,7 +121,7 @@ def test_repeated_prompts_should_get_equal_answers(
     ("second_ms", "gap_ms", "first_ms", "expected"),
     [
         (30, 2, 1, ["first-token-early"]),
-        (30, 2, 16, []),  # as if a second machine had taken over after the prompt
+        (30, 2, 16, []),  # the times look as if a second machine had taken over after the prompt
         (7, 2, 1, []),
         (0, 0, 0, []),
     ],
@@ -148,7 +148,8 @@ def test_a_second_token_much_later_than_the_first_is_a_doubt(
         ({"generated_tokens": 500.0}, []),
         ({"generated_tokens": 300.0}, ["tokens-doubtful"]),
         ({"generated_tokens": 300.0, "rows": 4}, []),
-        ({"generated_tokens": 300.0, "rows": 6}, []),  # because only half of the run was observed
+        # The tokens are not doubted, because only half of the run was observed.
+        ({"generated_tokens": 300.0, "rows": 6}, []),
         ({"cache_hit_share": 0.2}, ["prefix-cache"]),
         ({"cache_hit_share": 0.04}, []),
     ],

@@ -83,10 +83,12 @@ def test_missing_kernel_stamps_leave_out_the_stage_notice() -> None:
             )
             for s, q, c, t, odd in (
                 ("Server-Timing", 1_000_000, 2_000_000, 4_000_000, 0),
-                ("Server-Timing", 0, 0, 200, 1),  # in ns instead of ms
+                ("Server-Timing", 0, 0, 200, 1),  # the time is in ns, although the header means ms
                 ("Server-Timing", 10_000, 5_000_000, 3_000_000, 1),
-                ("Server-Timing", 0, 1_000, 9_000_000, 1),  # although the latency is 5 ms
-                ("statistics", 0, 1_000, 9_000_000, 0),  # because a mean is compared with a median
+                # The server's time of 9 ms exceeds the latency of 5 ms.
+                ("Server-Timing", 0, 1_000, 9_000_000, 1),
+                # The times are not odd, because a mean is compared with a median.
+                ("statistics", 0, 1_000, 9_000_000, 0),
                 ("statistics", 0, 0, 0, 1),
             )
         ),

@@ -39,7 +39,8 @@ def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert in_performance(run) == []
     assert list(doubts.stall(present(run.done), scenario, NS_PER_MS)) == []
-    short = ["short-run"] if scenario == "offline" else []  # because the golden run takes only 6 ms
+    # The golden Offline run takes only 6 ms, so it is doubted as short.
+    short = ["short-run"] if scenario == "offline" else []
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
 
@@ -145,11 +146,13 @@ def test_a_machine_with_other_programs_is_doubted(
     ("cpu_s", "queue_s", "infer_s", "wall_s", "said"),
     [
         (0.2, 0.1, 2.0, 2.1, True),
-        (0.2, 0.4, 2.0, 2.1, False),  # because the process waited for a core
+        # The process waited for a core, so its low CPU time is not doubted.
+        (0.2, 0.4, 2.0, 2.1, False),
         (0.5, 0.0, 2.0, 2.1, False),
-        (0.01, 0.0, 0.09, 0.1, False),  # because the run is too short to judge
-        (1.2, 0.1, 16.0, 2.1, False),  # because one of eight instances holds Python's lock
-        (0.2, None, 2.0, 2.1, False),  # because the kernel has no schedstat
+        (0.01, 0.0, 0.09, 0.1, False),  # the run is too short to judge
+        # One of eight instances holds Python's lock, so the other seven wait.
+        (1.2, 0.1, 16.0, 2.1, False),
+        (0.2, None, 2.0, 2.1, False),  # the kernel has no schedstat, so the waiting time is unknown
     ],
 )
 def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
@@ -239,13 +242,14 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
         "the process was stopped or the model stalled"
     )
     assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
-    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # because batches take this long
+    # The time is usual, because a batch may take a second.
+    assert list(doubts.stall(done, scenario, NS_PER_S)) == []
 
 
 def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
     assert doubts.longest_gap_ns(done, "server") == 10
-    # because the next query arrives at once
+    # The whole gap counts as a stop, because the next query of single-stream arrives at once.
     assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S
 
 
@@ -341,7 +345,8 @@ def test_a_slow_start_that_counts_is_doubted() -> None:
     assert steadiness((1e6 * noisy(1600)).astype(np.int64)) == []
 
 
-@settings(derandomize=True)  # because one in about 1,500 random series looks like a change
+# The examples are fixed, because one in about 1,500 random series looks like a change.
+@settings(derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 600))
 def test_steady_but_noisy_machine_is_not_doubted(seed: int, count: int) -> None:
     noise = np.random.default_rng(seed).exponential(1, count)
@@ -362,7 +367,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
         (63, 500, (1, 8, 8), True),
         (64, 500, (1, 8, 8), False),
         (500, 500, (1, 8, 8), False),
-        (42, 42, (1, 8, 8), False),  # because the dataset has no more samples
+        (42, 42, (1, 8, 8), False),  # 42 samples suffice, because the dataset has no more samples
         (1, 2, (1, 8, 8), True),
         (20, 1024, (1, 256, 256, 16), False),  # 84 MB
         (20, 1024, (None,), True),

@@ -112,7 +112,7 @@ assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
-    # Bug: if a hung server was stopped by a signal, the model was blamed.
+    # Bug: if a signal stopped a run with a hung server, the reason blamed the model.
     ("requests failed by the journal alone", requests_failing(8), "requests-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
@@ -183,7 +183,7 @@ def test_advised_number_of_queries_and_their_seconds_are_consistent() -> None:
     numbers = re.search(r": ([\d,]+), ([\d,]+) s at 10.0/s, would be enough", reason.text)
     assert numbers is not None
     queries, seconds = (int(n.replace(",", "")) for n in numbers.groups())
-    assert queries >= 1100  # early stopping passes with ceil(3 / 700 * n) late of n queries
+    assert queries >= 1100  # early stopping passes if ceil(3 / 700 * n) of n queries are late
     assert seconds == round(queries / 10)
 
 

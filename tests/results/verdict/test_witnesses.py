@@ -189,7 +189,7 @@ def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
     completed_ns = np.sort(run.done.columns["completed_ns"])
     first = int(completed_ns[0])
     length_ns = int(completed_ns[-1]) - first
-    # stretches the run to about 10 s
+    # The times are stretched to a run of about 10 s.
     completed_ns = first + (completed_ns - first) * (10_000_000_000 // length_ns)
     columns = {**run.done.columns, "completed_ns": completed_ns}
     last = int(completed_ns[-1])

@@ -36,7 +36,8 @@ def test_every_sample_keeps_its_id_and_batches_hold_neighbours_in_length(
     ranked = cut(sorted(sizes, reverse=True), max_batch)
     assert sorted(cut(ordered, max_batch), reverse=True) == sorted(ranked, reverse=True)
     assert len(ordered) % max_batch == 0 or cut(ordered, max_batch)[-1] == ranked[-1]
-    if len(sizes) % max_batch == 0:  # otherwise the result depends on the samples in the last batch
+    # If the last batch is not full, the result depends on its samples.
+    if len(sizes) % max_batch == 0:
         assert filled_up(ordered, max_batch) <= filled_up(sizes, max_batch)
 
 

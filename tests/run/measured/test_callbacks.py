@@ -62,13 +62,13 @@ def leave_cycles(count: int) -> None:
 def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
     calls = callbacks(Data())
     calls.load([0])
-    leave_cycles(1000)  # more than would remain if the collector ran
+    leave_cycles(1000)  # 1,000 cycles are more than would remain if the collector ran
     calls.unload([0])
     assert 1000 <= calls.used()["cyclic_garbage_objects"] < 2000
 
 
 def hold_and_free(bytes_: int) -> None:
-    assert b"x" * bytes_  # written, so that the kernel actually allocates the memory
+    assert b"x" * bytes_  # the write makes the kernel allocate the memory
 
 
 def test_memory_freed_before_the_run_is_not_growth_in_it() -> None:
@@ -130,7 +130,7 @@ def test_loadgens_thread_is_pinned_only_while_it_issues() -> None:
     calls = callbacks(data, MASK[:1])
     calls.load([0])
     assert os.sched_getaffinity(0) == set(MASK[:1])
-    calls.load([0])  # loads the next set, as in an accuracy run
+    calls.load([0])  # the second call loads the next set of samples, as in an accuracy run
     assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]
 
 

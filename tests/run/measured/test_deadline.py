@@ -40,12 +40,14 @@ def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> in
 @pytest.mark.parametrize(
     ("waited_ms", "size"),
     [
-        ([0] * 30, 30),  # all take 40 ms, so no sample is late
-        ([10] * 30, 30),  # all are just in time
-        ([15] * 25 + [0] * 5, 25),  # 25 samples take 35 ms, and the others end at 50 ms
-        ([12] + [0] * 29, 28),  # the oldest sample has 38 ms left, the other two have more
-        ([45] * 30, 30),  # all samples are late, so they run as fast as possible
-        ([45] * 10 + [0] * 20, 30),  # late samples do not delay the others
+        ([0] * 30, 30),  # all 30 samples take 40 ms, so none is late
+        ([10] * 30, 30),  # all 30 samples end just in time
+        ([15] * 25 + [0] * 5, 25),  # 25 samples take 35 ms, and the other five end at 50 ms
+        # The oldest sample has 38 ms left, and the two samples that must wait have more.
+        ([12] + [0] * 29, 28),
+        ([45] * 30, 30),  # all samples are late in any case, so they run as fast as possible
+        # Late samples must not delay the samples that are still in time.
+        ([45] * 10 + [0] * 20, 30),
         ([39], 1),
         ([60], 1),
     ],
@@ -58,7 +60,7 @@ def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
 
 def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
     """The oldest sample may take 30 ms and the others 35 ms, but one batch of all takes 40 ms."""
-    # because the other ten samples are late in any case
+    # The other ten samples are late in any case, so only the first 20 samples matter.
     assert chosen([20.0] * 20 + [15.0] * 10) == 20
 
 
@@ -72,7 +74,8 @@ def test_another_free_instance_takes_the_other_samples_at_once() -> None:
     entries = np.asarray([now - 12 * MS] + [now - 9 * MS] * 29)
     assert Deadlines(50 * MS, CURVE, 2).size(entries, now, 0) == 28
     busy = Deadlines(50 * MS, CURVE, 2)
-    assert busy.size(np.asarray([now] * 30), now - 1, 1) == 30  # the batch takes 40 ms
+    # A batch of 30 samples takes 40 ms and ends in time.
+    assert busy.size(np.asarray([now] * 30), now - 1, 1) == 30
     assert busy.size(entries, now, 0) == 30
 
 
@@ -181,7 +184,8 @@ def test_batch_without_a_wait_takes_the_samples_present(monkeypatch: pytest.Monk
 
 
 def test_wait_ends_before_it_makes_the_oldest_sample_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    deadlines = Deadlines(20 * MS, CURVE, 1)  # because two samples take 12 ms
+    # The oldest sample can wait 8 ms, because a batch of two takes 12 ms of the 20 ms.
+    deadlines = Deadlines(20 * MS, CURVE, 1)
     assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
 
 

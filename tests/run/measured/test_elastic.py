@@ -68,7 +68,8 @@ def test_lone_query_runs_on_the_wide_instance_in_the_first_worker() -> None:
             bench.recorders[0].some.acquire(timeout=1e-4)
     dispatcher.stop()
     wide: Any = bench.plugins[-1]
-    assert len(wide.sizes) >= 5  # because the last sample of a burst may also be alone
+    # The last sample of a burst may also be alone, so more than five queries may use all cores.
+    assert len(wide.sizes) >= 5
     assert wide.threads == {"instance-0"}
     assert bench.journal.completed == done
 
@@ -147,12 +148,12 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
             {"times_ns": (9_000_000, 10_000_000)},
             "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
-        # another program computed while the curve was measured
+        # Another program computed while the curve was measured.
         (
             {"times_ns": (12_000_000, 10_000_000), "curve": [(1, 30_000_000), (4, 40_000_000)]},
             "a single query gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",
         ),
-        # samples that arrive in the meantime wait, so at equal times the tail with four cores is longer
+        # While a query uses all four cores, other samples wait, so the tail is longer if both times are equal.
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
             "other queries would wait longer than it gains",

@@ -104,7 +104,8 @@ def test_a_small_model_whose_threads_sleep_gets_one_thread(clock: Clock) -> None
     two_ns, one_ns = (ns for _, ns in found.times_ns)
     assert two_ns == pytest.approx(30 * US, abs=US)
     assert one_ns == pytest.approx(20 * US, abs=US)
-    assert machine.opened == [2, 1, 2, 1]  # three rounds in turns, with one instance at a time
+    # Each number of threads is measured in turn with one instance, over three rounds.
+    assert machine.opened == [2, 1, 2, 1]
 
 
 def test_threads_that_spin_through_the_pause_stay(clock: Clock) -> None:
@@ -149,8 +150,8 @@ def test_the_best_of_several_numbers_of_threads_is_taken(clock: Clock) -> None:
     machine = Machine(clock, 16, work_ns=80 * US, wake_ns=10 * US)
     found = machine.chosen()
     assert [n for n, _ in found.times_ns] == [16, 8, 4, 2, 1]
-    assert found.threads in (2, 4)  # each takes 50 us
-    assert found.threads == 2  # at equal times, the smaller number wins
+    assert found.threads in (2, 4)  # two threads and four threads both take 50 us
+    assert found.threads == 2  # if the times are equal, the smaller number of threads is chosen
 
 
 def test_threads_with_which_the_model_does_not_work_are_not_chosen(clock: Clock) -> None:
@@ -198,10 +199,12 @@ def test_fewer_threads_are_powers_of_two(threads: int, numbers: list[int]) -> No
     ("rounds", "threads"),
     [
         ({2: [100, 100, 100], 1: [90, 89, 90]}, 1),
-        ({2: [100, 100, 100], 1: [91, 50, 50]}, 2),  # because it is not faster in every round
-        ({2: [100, 99, 100], 1: [90, 89, 90]}, 2),  # compared with the fastest round of two threads
+        ({2: [100, 100, 100], 1: [91, 50, 50]}, 2),  # one thread is not faster in every round
+        # The limit depends on the fastest round of two threads.
+        ({2: [100, 99, 100], 1: [90, 89, 90]}, 2),
         ({2: [100]}, 2),
-        ({8: [100], 4: [50], 2: [51], 1: [80]}, 2),  # because they are equal within 3 %
+        # Four threads and two threads are equal within 3 %.
+        ({8: [100], 4: [50], 2: [51], 1: [80]}, 2),
         ({8: [100], 4: [50], 2: [52], 1: [80]}, 4),
     ],
 )

@@ -145,7 +145,7 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     backends: list[GeneratingBackend],
 ) -> None:
     run = Run(backends[:1], "queued", 12, itl_bound_ns=1, tells=True)
-    # including requests that cannot be answered
+    # One of the indices is beyond the requests, so its query cannot be answered.
     indices = [i % (len(REQUESTS) + 1) for i in range(12)]
     run.dispatcher.issue(list(range(12)), indices)
     run.dispatcher.stop()
@@ -157,7 +157,7 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     right = rows[rows["failed"] == 0]
     assert 0 < len(right) < 12
     assert sorted(run.completed.counts) == sorted(right["tokens"].tolist())
-    # because no token arrives within 1 ns
+    # Every token after the first is late, because no token arrives within 1 ns.
     assert right["late_tokens"].tolist() == (right["tokens"] - 1).tolist()
     assert not rows[rows["failed"] > 0]["late_tokens"].any()
 

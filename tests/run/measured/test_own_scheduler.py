@@ -161,7 +161,7 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
     assert done.columns["index"].tolist() == named.tolist()
     drawn = [ran(replayed(tmp_path, zeros), tmp_path)[1].columns["index"] for _ in range(2)]
     assert drawn[0].tolist() == drawn[1].tolist()
-    assert set(drawn[0].tolist()) == set(range(20))  # because 300 draws cover all 20 samples
+    assert set(drawn[0].tolist()) == set(range(20))  # 300 random draws cover all 20 samples
     load = replayed(tmp_path, zeros)
     other = replace(load, seeds=load.seeds._replace(sample_index=1))
     assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
@@ -204,7 +204,8 @@ def test_turn_is_issued_after_the_answer_to_the_previous_one(
     _, done = ran(load, tmp_path, how, turns=TURNS)
     samples = done.columns["index"].tolist()
     entered, completed = (done.columns[name].tolist() for name in ("entry_ns", "completed_ns"))
-    ends_at: list[list[int]] = [[] for _ in range(20)]  # completions after which no query is issued
+    # For each sample, the completed queries whose next turn has not been issued.
+    ends_at: list[list[int]] = [[] for _ in range(20)]
     for query, sample in enumerate(samples):
         assert sample < 20
         if TURNS[sample]:
@@ -310,9 +311,9 @@ def test_the_supervisor_sees_the_schedule_and_start_of_the_run(tmp_path: Path) -
     stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
     writer.batch(0, [0, 0], 0, *stamps)
     now = watchdog.look()
-    # Measured from the first query's scheduled time, not from its call.
+    # The latency counts from the scheduled time of the first query, and not from its call.
     assert now.p99_ns == pytest.approx(4e6, rel=0.06)
-    assert now.idle_ns == 0  # the third query is not due yet
+    assert now.idle_ns == 0  # the third query is not due yet, so nothing is idle
     counts = LiveCounts(rows)
     counts.read()
     assert counts.start_ns == start_ns
@@ -380,7 +381,8 @@ def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
     after_ns = np.arange(10) * 50_000_000
     before = time.process_time()
     ran(replayed(tmp_path, after_ns), tmp_path)
-    assert time.process_time() - before < 0.2  # of 0.45 s elapsed
+    # The run lasts 0.45 s, so the scheduler sleeps for most of it.
+    assert time.process_time() - before < 0.2
 
 
 def test_each_kind_of_load_has_its_scheduler(tmp_path: Path) -> None:

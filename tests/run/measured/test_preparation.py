@@ -72,8 +72,8 @@ def prepared(
 @pytest.mark.parametrize(
     ("dispatch", "scenario", "count", "expected_s", "seconds"),
     [
-        ("sliced", "offline", 8 * 100, None, 1.0),  # 100 batches, on two instances
-        ("inline", "multi-stream", 100, None, 4.0),  # two batches per query, on one instance
+        ("sliced", "offline", 8 * 100, None, 1.0),  # two instances answer 100 batches
+        ("inline", "multi-stream", 100, None, 4.0),  # one instance answers two batches per query
         ("inline", "multi-stream", 100, 7.0, 7.0),
         ("queued", "server", 100, 3.0, 3.0),
     ],
@@ -150,7 +150,8 @@ def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     model = Model()
     instances = prepared(model, "sliced", 8, report_alive=lambda: heard.append(len(model.sizes)))
     instances.finish(plan("offline", query_count=13, expected_s=0.0))
-    assert heard[:2] == [1, 2]  # the five samples of the last batch, on both instances
+    # The first two batches have five samples, the size of the last batch, one on each instance.
+    assert heard[:2] == [1, 2]
     assert heard[2:] == [len(model.sizes)]
 
 
@@ -191,7 +192,7 @@ def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
     ("seconds", "loads"),
     [
         (0.0, [1, 64]),
-        (0.05, [1, 10]),  # takes half a second
+        (0.05, [1, 10]),  # a load of ten samples takes half a second
         (0.4, [1]),
     ],
 )

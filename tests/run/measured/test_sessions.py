@@ -144,7 +144,7 @@ def test_latency_counts_from_the_due_time(tmp_path: Path) -> None:
     (first,) = np.flatnonzero(columns["index"] == 0)
     due_ns = columns["scheduled_ns"][late]
     answered_ns = server.answered_ns[int(columns["order"][first])]
-    # the stamp is taken just after the answer
+    # The server takes its time stamp just after it has answered.
     assert 5 * MS <= due_ns - answered_ns < 6 * MS + 10 * MS
 
 
@@ -161,7 +161,7 @@ def test_no_session_repeats_before_all_have_begun(tmp_path: Path) -> None:
 def test_a_failed_turn_ends_its_session(tmp_path: Path) -> None:
     server, columns = ran(AGENTS, tmp_path, queries=9, concurrency=1, fails=[2])
     samples = [one.sample for one in server.issued]
-    assert 3 not in samples  # because it waits for the failed turn
+    assert 3 not in samples  # turn 3 waits for turn 2, which failed
     assert len(samples) == 9
     assert len({*columns["session"].tolist()}) >= 3
 
@@ -194,7 +194,7 @@ def test_sessions_begin_at_a_rate_that_does_not_wait_for_them(tmp_path: Path) ->
     assert len(server.issued) == 40
     first = np.sort(columns["scheduled_ns"][columns["index"] % 2 == 0])
     assert len(first) == 20
-    # At 200 sessions/s, 20 sessions begin within about 0.1 s, although each lasts 0.08 s.
+    # At 200 sessions/s, 20 sessions begin within about 0.1 s, although each session lasts 0.08 s.
     assert 20 * MS < first[-1] - first[0] < 400 * MS
     again, other = ran(slow, tmp_path, queries=40, target_qps=400.0)
     begins = np.sort(other["scheduled_ns"][other["index"] % 2 == 0])

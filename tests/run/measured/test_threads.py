@@ -25,8 +25,8 @@ from harness.run.measured.dispatch.threads import (
 from harness.types import Batch
 from tests.builders.support import journal
 
-WAIT_S = 60.0  # reached only if a test fails
-LAST_NS = 2**62  # a time later than any other time stamp
+WAIT_S = 60.0  # the wait lasts so long only if a test fails
+LAST_NS = 2**62  # this time is later than any other time stamp
 ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher, SharedDispatcher)
 each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
 
@@ -156,7 +156,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
     run(make, callbacks, max_batch, bench)
     seen = 0
     for first, ids, answers, failed in bench.batches():
-        assert first == seen  # the samples are consecutive in issue order
+        assert first == seen  # batches contain consecutive samples in the order of issue
         assert 1 <= len(ids) <= max_batch
         assert ids == [1000 + i for i in range(first, first + len(ids))]
         assert answers == [7 * i for i in range(first, first + len(ids))]
@@ -288,7 +288,7 @@ def test_server_batches_grow_while_the_model_is_busy_and_only_then() -> None:
     assert isinstance(plugin, Gated)
     dispatcher = QueuedDispatcher(bench.instances, 8, bench.journal.issuer())
     dispatcher.issue([0], [0])
-    # the worker was idle, so it takes the sample at once, alone
+    # The idle worker takes the first sample at once, in a batch of one.
     assert plugin.has_one.acquire(timeout=WAIT_S)
     for i in range(1, 12):
         dispatcher.issue([i], [i])

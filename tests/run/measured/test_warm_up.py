@@ -125,9 +125,10 @@ def test_warm_up_ends_when_latency_is_flat(clock: FakeTime) -> None:
     model = Model(clock, lambda _, batch: times[batch])
     warmth = warmed([4], model)
     assert warmth.flat
-    assert len(model.sizes) == 3 + 6  # the third batch shows the form of an answer
+    # Before the six rounds, three batches run, and the third shows the form of an answer.
+    assert len(model.sizes) == 3 + 6
     assert warmth.first_ns == [90 * MS]
-    assert warmth.slowest_ns == 5 * MS  # the median of its warm rounds
+    assert warmth.slowest_ns == 5 * MS  # the slowest time is the median of the warm rounds
 
 
 def test_busy_machine_does_not_prevent_the_end_of_warm_up(clock: FakeTime) -> None:
@@ -141,7 +142,8 @@ def test_warm_up_of_a_changing_latency_ends_in_time_as_not_flat(clock: FakeTime)
     model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
     warmth = warmed([1], model)
     assert not warmth.flat
-    assert warmth.seconds < FLAT_LIMIT_S + 4  # for the first two batches and the current round
+    # The limit may be exceeded by the first two batches and the current round.
+    assert warmth.seconds < FLAT_LIMIT_S + 4
 
 
 def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
@@ -157,8 +159,9 @@ def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     warmth = warmed(range(1, 9), model)
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
-    assert warmth.skipped == 4  # sizes 5, 4, 3 and 2, which would follow after 10 s
-    # they were measured for 5 s, then the largest size took 5 s
+    # The warm-up skips the sizes 5, 4, 3 and 2, whose turn would come after 10 s.
+    assert warmth.skipped == 4
+    # The small sizes were measured for 5 s, then the largest size took 5 s.
     assert model.sizes[4:] == [1, 2, 4, 8]
     assert not warmth.flat
     assert warmth.slowest_ns == 8000 * MS
@@ -168,7 +171,7 @@ def test_curve_is_the_time_that_nine_of_ten_batches_meet(clock: FakeTime) -> Non
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
     curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), 90, limit_s=10.0)
     assert [size for size, _ in curve] == [1, 2]
-    assert 9 * MS <= curve[0][1] <= 10 * MS  # measured between 1 and 10 ms
+    assert 9 * MS <= curve[0][1] <= 10 * MS  # the times of the single calls are between 1 and 10 ms
     assert 10 * MS <= curve[1][1] <= 11 * MS
 
 
@@ -204,7 +207,8 @@ def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> No
         sizes.append(size)
         return [0] * min(size, 3)
 
-    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between them
+    # 10 s are enough for ten sizes between the smallest and the largest.
+    model = Model(clock, lambda n, _: 1000.0)
     warmth = warm_up([model.answerer()], range(1, 2001), batch_of)
     assert len(sizes) < 60
     assert warmth.skipped == 1998 - 11

@@ -96,14 +96,15 @@ def test_model_that_can_no_longer_be_loaded_fails_its_queries(tmp_path: Path) ->
     result = result_of(tmp_path / "run")
     assert "batch-failed" in {reason["code"] for reason in result["reasons"]}
     assert result["models"]["failed"] == 60
-    assert main(["check", str(tmp_path / "run")]) == 0  # the run's files agree
+    # `check` finds no contradiction among the run's files.
+    assert main(["check", str(tmp_path / "run")]) == 0
 
 
 def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the file sizes were compared with the capacity only after the measured process had started to load."""
-    # `noise_floor` is the first measurement of a run
+    # A run measures `noise_floor` first, so this test fails if the run begins before the comparison.
     monkeypatch.delattr("harness.machine.host.noise_floor")
     path = tmp_path / "set.yaml"
     models = [{"model": "digits", "always": True, "copies": 3}]

@@ -69,7 +69,8 @@ def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     python = f"{sys.executable} -c"
     text = refusal(before_run.perform, config(f"{python} 'import sys; sys.exit(\"no cache\")'"))
     assert text.endswith("ended with status 1 (no cache): run it by itself, and correct it")
-    assert "no cache" not in text.partition("ended")[0]  # because arguments may contain a password
+    # The message omits the arguments, which may contain a password.
+    assert "no cache" not in text.partition("ended")[0]
     assert "No such file" in refusal(before_run.perform, config("/nowhere/reset"))
     monkeypatch.setattr(before_run, "LIMIT_S", 0.1)
     assert refusal(before_run.perform, config(f"{python} 'import time; time.sleep(9)'")).endswith(

@@ -23,11 +23,12 @@ def test_the_samples_read_live_are_those_of_the_whole_journal(scenario: str) -> 
     for name in ("entry_ns", "completed_ns"):
         column = np.concatenate([getattr(part, name) for part in parts])
         assert column[in_order].tolist() == whole[name].tolist()
-    # because the samples of Offline are due at once, which only the complete journal shows
+    # The samples of Offline are due at once, which only the complete journal shows, so Offline is left out.
     if scenario != "offline":
         scheduled_ns = np.concatenate([part.scheduled_ns for part in parts])
         late_ns = scheduled_ns[in_order] - whole["scheduled_ns"]
-        assert int(late_ns.min()) >= 0  # the start is the earliest start seen so far
+        # The start is the earliest start that was seen so far, so no time is negative.
+        assert int(late_ns.min()) >= 0
         assert int(late_ns[-1]) == 0
     assert list(rows.read()) == []
     assert len(list(rows.copy().read())) > 0
@@ -55,7 +56,8 @@ def test_counter_seen_before_its_row_gives_no_empty_row(
     row = view._view[view._rows_start : view._rows_start + ROW_DTYPE.itemsize]
     writer.batch(issuer.issued(5, 100), [0] * 5, 0, 1, 2, 3, 4, 5)
     written = bytes(row)
-    row[:] = bytes(len(row))  # as if still in the cache of the writer's core
+    # The row is empty, as if its content were still in the cache of the writer's core.
+    row[:] = bytes(len(row))
 
     def sleep(seconds: float) -> None:
         assert seconds == SETTLE_S
@@ -100,9 +102,9 @@ def test_start_is_the_earliest_in_the_rows_or_that_of_our_scheduler() -> None:
     ("arrived_ns", "failed", "kept"),
     [
         ([5, 6, 7, 8], [0, 0, 0, 1], [5, 6, 7, 8]),
-        # without time stamps, because a failed request has only the time of its end
+        # The time stamps are unknown, because a failed request has only the time of its end.
         ([0, 0, 0, 8], [0, 0, 0, 1], None),
-        ([8, 8, 8, 8], [1, 1, 1, 1], None),  # without any reply, so `notice` would be 0
+        ([8, 8, 8, 8], [1, 1, 1, 1], None),  # without any reply, `notice` would be 0
         ([8, 8, 8, 7], [1, 1, 1, 1], [8, 8, 8, 7]),
     ],
 )

@@ -71,10 +71,11 @@ def test_late_queries_are_counted_from_the_schedule_not_from_the_callback(now: l
     issue(rows, after_ns, 30 * NS_PER_MS)
     answered(rows, 0, 0, 1, START_NS + NS_PER_MS)
     assert limit.count() == 0
-    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # so that the 60 samples before it are late
+    # At this time, the 60 samples before `after_ns[60]` are late.
+    end_ns = START_NS + int(after_ns[60]) + BOUND_NS
     answered(rows, 1, 1, 99, end_ns)
     assert limit.count() == 59
-    assert limit.count() == 59  # because there is no new row
+    assert limit.count() == 59  # the count stays, because no new row arrived
 
 
 def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[int]) -> None:
@@ -83,7 +84,7 @@ def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[i
     answered(rows, 0, 0, 1, START_NS)
     limit.check()
     answered(rows, 1, 1, 98, START_NS + int(after_ns[11]) + BOUND_NS)
-    limit.check()  # because ten samples may be late
+    limit.check()  # the run goes on, because ten samples may be late
     limit.check()
     rows, after_ns, limit = server(100, 10)
     issue(rows, after_ns)
@@ -100,7 +101,7 @@ def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
     issue(rows, after_ns)
     answered(rows, 0, 0, 1, START_NS)
     now[0] = START_NS + int(after_ns[40]) + BOUND_NS + UNSEEN_NS
-    assert limit.count() == 39  # because one of 40 due samples is answered
+    assert limit.count() == 39  # 39 of the 40 due samples are late, because one sample is answered
     now[0] = START_NS + 10 * NS_PER_S
     assert limit.count() == 99
 
@@ -187,9 +188,11 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [(0, 0.5, 9), (0, 3.5, 0.15)],  # because the dataset loads its samples
-        [(1, 2, 8), (9, 2.9, 0.15)],  # because other programs use the memory
-        [(1, 2, 8), (9, 8, 1)],  # with enough memory available
+        # The memory grows before the first query, because the dataset loads its samples.
+        [(0, 0.5, 9), (0, 3.5, 0.15)],
+        # Other programs take the memory, and the process has grown by only 0.9 GB.
+        [(1, 2, 8), (9, 2.9, 0.15)],
+        [(1, 2, 8), (9, 8, 1)],  # the process has grown, but enough memory is available
     ],
 )
 def test_little_memory_without_a_growing_run_ends_no_run(

@@ -128,7 +128,7 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
     broken.reply, broken.error, broken.kind = None, TimeoutError("late"), "timeout"
     flights = [
         flight(0, [0, 1]),
-        flight(1, [0, 1, 2]),  # because it has a different shape
+        flight(1, [0, 1, 2]),  # flight 1 fails, because its answer has a different shape
         flight(2, [float("nan"), 1]),
         flight(3, [0], status=503),
         flight(4, [4, 4]),
@@ -223,7 +223,7 @@ def test_no_answer_comes_before_its_first_token() -> None:
         ("first", [1]),
         ("first", [0]),
     ]
-    # A first token that arrived together with its answer is also recorded.
+    # If a first token arrives together with its whole answer, its time is also recorded.
     assert taken.begun == {0: 52, 1: None, 2: 42}
     assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
 

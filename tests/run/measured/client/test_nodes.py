@@ -72,7 +72,7 @@ def test_renamed_or_ended_server_is_not_a_network_sut() -> None:
         assert nodes.sut_name() == nodes.given == f"another name from {urls[1]}: b?"
         ends[0]()
         while (name := nodes.sut_name()).startswith("another"):
-            pass  # waits until the port is closed
+            pass  # the loop waits until the server's port is closed
         assert name.startswith(f"no name from {urls[0]}: ")
         nodes.close()
 

@@ -10,7 +10,8 @@ LONG = np.arange(32, dtype=np.int32)
 def test_an_answer_that_begins_differently_is_varied() -> None:
     repeats = Repeats()
     later = LONG.copy()
-    later[7] = 0  # beyond the compared beginning, because batches of other sizes change such tokens
+    # Token 7 lies beyond the compared beginning, because batches of other sizes change such tokens.
+    later[7] = 0
     for answer in (LONG, later, LONG + 1):
         repeats.add([0], [answer], [""])
     repeats.add([1], [LONG + 1], [""])
@@ -30,6 +31,7 @@ def test_names_are_compared_with_the_reply_before_and_of_the_prompt() -> None:
 def test_equal_long_answers_to_different_prompts_are_alike() -> None:
     repeats = Repeats()
     repeats.add(range(5), [*[LONG] * 4, LONG + 1], [""] * 5)
-    repeats.add([5], [LONG[:31]], [""])  # because it is too short to prove anything
-    hashes = {0: 7, 1: 8, 2: 8, 4: 9, 5: 10}  # samples 1 and 2 share a prompt, and 3 is unknown
+    repeats.add([5], [LONG[:31]], [""])  # an answer of 31 tokens is too short to prove anything
+    # Samples 1 and 2 share a prompt, and the prompt of sample 3 is unknown.
+    hashes = {0: 7, 1: 8, 2: 8, 4: 9, 5: 10}
     assert repeats.alike(hashes) == {"long_answered": 3, "alike_prompts": 2}

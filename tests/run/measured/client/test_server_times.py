@@ -64,5 +64,5 @@ def test_difference_of_totals_is_the_mean_of_the_requests_between() -> None:
         "total_ns": 300,
     }
     assert from_totals(before, before) is None
-    assert from_totals(after, before) is None  # because the server was restarted
+    assert from_totals(after, before) is None  # the totals fell, because the server was restarted
     assert from_totals(None, after) is None

@@ -125,7 +125,7 @@ def file() -> Any:
 def test_each_request_names_the_bytes_of_its_sample() -> None:
     machine = Machine()
     with opened(machine) as (remote, link, samples):
-        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set replaces the first
+        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set of samples replaces the first set
             samples.place(indices)
             assert not file().exists()
             assert [*machine.regions] == [region_of(os.getpid())]
@@ -179,7 +179,7 @@ def test_shared_region_of_a_killed_process_is_released() -> None:
         release(config, os.getpid())
         assert not machine.regions
         assert not file().exists()
-        release(config, os.getpid())  # a second call is harmless
+        release(config, os.getpid())  # a second call of `release` does no harm
 
 
 def test_a_server_elsewhere_cannot_read_this_machines_memory() -> None:
@@ -237,7 +237,8 @@ def test_samples_are_shared_over_grpc_as_well() -> None:
         config = RunConfig(
             scenario="offline", backend="kserve", url=url, backend_option=tuple(options.items())
         )
-        release(config, os.getpid())  # as the supervisor does after a killed process
+        # The supervisor calls `release` after the measured process was killed.
+        release(config, os.getpid())
         assert not grpc.regions
         samples.close()
         link.close()

@@ -53,7 +53,7 @@ def test_the_tokens_of_a_chunk_share_its_gap(per_chunk: int) -> None:
 
 def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
     counted = Tokens(itl_bound_ns=GAP_NS // 4)
-    # The gaps are a half, a quarter and a fifth of GAP_NS per token; the further tokens in the first chunk are never
+    # The gaps per token are a half, a quarter and a fifth of GAP_NS; the further tokens in the first chunk are never
     # late.
     stamps = [(0, 3), (GAP_NS, 5), (2 * GAP_NS, 9), (3 * GAP_NS, 14)]
     assert counted.stream(stamps, 14, Reader(4, exact=True)) == 2
@@ -63,7 +63,7 @@ def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
 def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
     counted = Tokens()
     counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
-    # 59 gaps of 0 within chunks, and 40 gaps of a fortieth of GAP_NS
+    # The stream has 59 gaps of 0 within the chunks, and 40 gaps of a fortieth of GAP_NS.
     assert counted.summary()["streams"]["itl_ns"] == {
         "p50": 0,
         "p90": GAP_NS // 40,
