@@ -27,7 +27,7 @@ def measure(model: str, seconds: float, plan: str) -> dict[str, object]:
         while len(stamps) < 12 or stamps[-1] < stamps[0] + seconds * 1e9:
             session.run(None, rows)
             stamps.append(time.perf_counter_ns())
-        return np.diff(stamps)[1:]  # omitted because the first run warms up the session
+        return np.diff(stamps)[1:]  # the first run warms up the session, so its time is omitted
 
     with ThreadPoolExecutor(instances) as pool:
         ns = list(pool.map(times_ns, range(instances)))

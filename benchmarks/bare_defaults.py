@@ -137,7 +137,8 @@ def of_tensorflow(path: str, guide: bool) -> Made:
 
         def loop(
             _variables: object = model,
-        ) -> object:  # keeps the model alive, because the function needs its variables
+            # The argument keeps the model alive, because the function needs its variables.
+        ) -> object:
             return [tensor.numpy() for tensor in function(**inputs).values()]
 
         return [loop]
@@ -347,7 +348,8 @@ def paused_p50_ns(loop: Loop, seconds: float) -> float:
 
 
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
-    loops[0]()  # because some frameworks choose their kernels during the first call
+    # Some frameworks choose their kernels during the first call, so this call is not timed.
+    loops[0]()
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
     rate = sum(batch * 1e9 / of.mean() for of in found)

@@ -29,14 +29,15 @@ class Lane:
         self, module: Any, pool: torch.Tensor, batch: int, dtype: torch.dtype, layout: Any
     ) -> None:
         batches = [*pool.split(batch)[: len(pool) // batch]]
-        if batch == 1:  # because LoadGen draws single samples at random
+        if batch == 1:  # single samples come in random order, because LoadGen draws them at random
             random.Random(0).shuffle(batches)
         self.batches = itertools.cycle(batches)
         rows = next(self.batches)
         self.pinned = rows.clone().pin_memory()
         self.stream, self.done = torch.cuda.Stream(), torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
-        self.device = rows.cuda()  # keeps the array alive, because the graph reads it
+        # The attribute keeps the array alive, because the graph reads the array.
+        self.device = rows.cuda()
 
         def run() -> torch.Tensor:
             self.device.copy_(self.pinned, non_blocking=True)

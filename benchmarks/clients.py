@@ -34,13 +34,15 @@ requests would make the round too short.
 """
 LIMIT_S = 300
 
+# The client `endpoints` sends chat requests, which read `message`.
 _ANSWER = json.dumps(
     {
         "id": "null",
         "object": "text_completion",
         "created": 0,
         "model": "tiny",
-        "data": [{"id": "tiny", "object": "model"}],  # for requests for the model list
+        # Some clients request the list of models first.
+        "data": [{"id": "tiny", "object": "model"}],
         "choices": [
             {
                 "index": 0,
@@ -48,7 +50,7 @@ _ANSWER = json.dumps(
                 "message": {
                     "role": "assistant",
                     "content": " ok",
-                },  # because endpoints sends chat requests
+                },
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -123,7 +125,7 @@ def run(program: Path | str, *words: str) -> None:
         cwd=Path(__file__).parent.parent,
         check=False,
     )
-    if done.returncode not in (0, 4):  # 4: the run was INVALID but has numbers
+    if done.returncode not in (0, 4):  # a run with status 4 is INVALID, but it has numbers
         raise RuntimeError(
             f"{program} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
         )

@@ -135,7 +135,8 @@ def main() -> int:
     ):
         os.environ[variable] = shlex.join([sys.executable, str(SCRIPTS / name)])
     data = work / "data"
-    subprocess.run(["rm", "-rf", str(data)], check=True)  # each call makes the same data
+    # The old data are removed, because each call makes the same data.
+    subprocess.run(["rm", "-rf", str(data)], check=True)
     if options.engine:
         return _in_process(work, data, options.engine, options.official)
     service = makers.paced(kind.serve(data), kind.service_s)

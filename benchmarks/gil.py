@@ -31,9 +31,8 @@ HELD_BELOW = 1.5
 
 
 def line(backend: str) -> str:
-    processes = (
-        ("processes", "off"),
-    )  # otherwise, a backend that declares that it holds the GIL would run in two processes
+    # Without this option, a backend that declares that it holds the GIL would run in two processes.
+    processes = (("processes", "off"),)
     config = RunConfig(scenario="offline", backend=backend, backend_option=processes)
     model = load_model(registry.default_model(backend))
     output = model.output
@@ -68,7 +67,7 @@ def line(backend: str) -> str:
 def main() -> None:
     names = sys.argv[1:] or [n for n, entry in registry.rows("backend") if entry.installed]
     for name in names:
-        if name != "null":  # null is skipped because it computes nothing
+        if name != "null":  # the backend null is left out, because it computes nothing
             try:
                 print(line(name), flush=True)
             except HarnessError as e:

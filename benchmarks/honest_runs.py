@@ -169,7 +169,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "vllm reasoning": replace(VLLM, tokens=24, gap_s=0.001, ids=False, stream=_thinking),
     "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, tokens=20),
     "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
-    # The prompts of transformers have one token per message, because all other counted tokens belong to a template.
+    # The prompts of transformers have one token per message; all other counted tokens belong to a template.
     "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003, begin=200),
     "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
     "vllm calls": replace(VLLM, tokens=16, gap_s=0.001, ids=False, stream=_calling),
@@ -219,11 +219,12 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
     """Yields (name, options) for each kind of run, and starts a server before the server's first run."""
     for backend in BACKENDS:
         for scenario in SCENARIOS:
-            # because null answers zeros
+            # The backend null answers zeros, so its accuracy run would fail.
             mode = ["--mode", "performance"] if backend == "null" else []
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:
-        count = 1 if scenario in SCENARIOS[:2] else 2  # because streams issue one query at a time
+        # A stream issues one query at a time, so it needs only one node.
+        count = 1 if scenario in SCENARIOS[:2] else 2
         yield f"nodes {scenario}", ["--nodes", f"local:{count}", "--scenario", scenario]
     yield "tinylm", ["--model", "tinylm", "--scenario", "offline"]
     digits = servers.enter_context(serving(python, "digits"))

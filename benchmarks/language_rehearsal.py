@@ -89,7 +89,7 @@ def main() -> int:
     chunks = -(-row.tokens // row.per_chunk)
     dialect = replace(
         VLLM,
-        tokens=1,  # only a placeholder, because `reply` replaces this answer
+        tokens=1,  # this number is only a placeholder, because `reply` replaces the answer
         per_chunk=row.per_chunk,
         reply=lambda ask: _answer_to(ask, answers),
         first_s=row.answer_s / chunks,

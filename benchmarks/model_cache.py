@@ -25,9 +25,8 @@ BAR_US = 5.0
 
 def hit_us(policy: str, threads: int) -> float:
     """Returns the wall-clock time per hit over all threads."""
-    always = (
-        dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}
-    )  # because `eager` keeps no other models
+    # The policy `eager` keeps only the models in `always`.
+    always = dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}
     cache: Cache[object] = Cache(
         Residents(MODELS, policy, always),
         dict.fromkeys(range(MODELS), 1),

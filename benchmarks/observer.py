@@ -120,7 +120,7 @@ def observer(count: int, noise: Noise) -> list[Row]:
             what="voluntary context switches per query, watched minus alone, digits at 1,000/s",
             unit="",
             limit="at most",
-            bar=0.03,  # 3 %, because a query causes only one or two switches
+            bar=0.03,  # the bar is 3 %, because a query causes only one or two switches
             found=pairs.compared(switches, difference),
             aa=pairs.same(switches, difference),
             beside={"watched": estimate(switches.a).value, "alone": estimate(switches.b).value},

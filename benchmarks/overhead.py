@@ -158,7 +158,7 @@ def watching(rate: int, count: int, noise: Noise) -> list[Row]:
 
 
 def help_time(count: int, noise: Noise) -> list[Row]:
-    wall_s("-m", "harness", "--help")  # warms up the file cache
+    wall_s("-m", "harness", "--help")  # the first call warms up the file cache
     seen = pairs.alternate(
         lambda: noise.quiet(lambda: wall_s("-m", "harness", "--help")),
         lambda: noise.quiet(lambda: wall_s("-c", "")),

@@ -56,7 +56,7 @@ class Paced:
         self._stack.close()
 
     def infer(self, batch: Batch) -> Array:
-        raise NotImplementedError  # because the harness calls only `step` on a token engine
+        raise NotImplementedError  # the harness calls only `step` on a token engine
 
     def describe(self) -> Mapping[str, object]:
         return {**self._model.describe(), "paced": True}

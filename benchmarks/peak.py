@@ -124,7 +124,8 @@ def searched(servers: int, seed: int) -> tuple[Mapping[str, Any], float]:
             sys.executable, "-m", "harness", "peak", "--scenario", "server",
             "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option",
             f"service_ms={SERVICE_MS}", "--max-batch", "1", "--instances", str(servers),
-            "--threads", "1", "--oversubscribe",  # oversubscribed because the instances only sleep
+            # The instances may outnumber the cores, because they only sleep.
+            "--threads", "1", "--oversubscribe",
             "--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms",
             "--duration", f"{DURATION_S}s", "--seed", str(seed), "--no-metrics",
             "--out", str(folder), "--json",
@@ -185,7 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--cases", type=int, default=CASES, metavar="N", help=f"number of cases (default {CASES})"
     )
     count = parser.parse_args(arguments).cases
-    noise = Noise(tries=1)  # because the model sleeps, others may use the cores
+    # One try suffices, because the model sleeps and other programs may use the cores.
+    noise = Noise(tries=1)
     cases = []
     for i in range(count):
         one = noise.quiet(partial(case, SERVERS[i % len(SERVERS)], 1000 + i))

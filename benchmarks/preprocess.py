@@ -183,7 +183,7 @@ def open_once(folder: Path) -> None:
     dataset.describe()
     dataset.load(range(dataset.performance_count))
     seconds = time.perf_counter() - start
-    # Does not use ru_maxrss, because it begins with the parent's peak.
+    # Does not use ru_maxrss, because ru_maxrss begins with the parent's peak.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes}))
@@ -236,7 +236,7 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--open"]:  # runs in the process that `opening` measures
+    if sys.argv[1:2] == ["--open"]:  # `opening` starts this branch in the process that it measures
         open_once(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)

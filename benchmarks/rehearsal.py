@@ -32,14 +32,16 @@ def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
             process.send_signal(number)
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, lambda *_: None)  # because the terminal signals all calls
+    # The terminal sends SIGINT to all calls, so this process waits for them.
+    signal.signal(signal.SIGINT, lambda *_: None)
     return max(abs(process.wait()) for process in processes)
 
 
 def pack_and_check(work: Path, official: Path | None, *words: str) -> int:
     """Packs into a new tree and returns the exit status of `pack` or `check`. words: additional arguments for `pack`."""
     more = [f"--official={official.absolute()}"] if official else []
-    for name in ("tree", "tree-raw", "tree.partial"):  # removes the trees of an earlier call
+    # The loop removes the trees of an earlier call.
+    for name in ("tree", "tree-raw", "tree.partial"):
         shutil.rmtree(work / name, ignore_errors=True)
     packed = submit("pack", f"--work={work}", *words, *more)
     return packed or submit("check", str(work / "tree"), "--rehearsal", *more)

@@ -47,7 +47,7 @@ COMPLETION = {
     "id": "cmpl-1",
     "object": "text_completion",
     "model": "tiny",
-    "data": [{"id": "tiny", "object": "model"}],  # for requests for the model list
+    "data": [{"id": "tiny", "object": "model"}],  # some clients request the list of models first
     "choices": [{"index": 0, "text": " ok", "logprobs": None, "finish_reason": "length"}],
     "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
 }

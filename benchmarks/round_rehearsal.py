@@ -155,7 +155,8 @@ def _classic(name: str, count: int, work: Path) -> tuple[Path, Path]:
     from tests.builders.submit.classic_data import MAKERS
 
     made = work / "made"
-    shutil.rmtree(made, ignore_errors=True)  # because each call makes the same files
+    # The old files are removed, because each call makes the same files.
+    shutil.rmtree(made, ignore_errors=True)
     return MAKERS[name](made, count)
 
 

@@ -100,13 +100,13 @@ def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     assert environment(tmp_path / "rgb")["postprocess"] == [{"argmax": {}}]
     assert about["cache"].startswith(f"{tmp_path}/cache/mlperf-harness/images/")
 
-    # A different colour order means a different input: red and blue are swapped, and the digest changes.
+    # A different colour order means a different input, so the digest changes; the model then confuses red and blue.
     done = offline(tmp_path, reddest(tmp_path / "model", "bgr"), "bgr", "--mode", "accuracy")
     assert done.status == 4
     assert result(tmp_path / "bgr")["accuracy"]["value"] == pytest.approx(100 / 3)
     assert environment(tmp_path / "bgr")["dataset"]["digest"] != about["digest"]
 
-    # A run's configuration contains the path of its data.
+    # The configuration of a run contains the path of its data.
     os.utime(tmp_path / "data/x/1.jpg", ns=(1, 1))
     again = ("--config", f"{tmp_path}/rgb/config.yaml", "--out", f"{tmp_path}/again")
     done = run("--mode", "performance", *again, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})

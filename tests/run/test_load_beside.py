@@ -65,7 +65,7 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert 1 <= found["tokens"] / found["cancelled"] <= 5
     assert found["closed_after_ns"]["p50"] >= 65 * NS_PER_MS
     assert found["next_first_token_ns"]["p50"] >= 20 * NS_PER_MS
-    # An answer with six tokens takes 120 ms, so no cancelled request is among the latencies.
+    # An answer with six tokens takes 120 ms, so the latencies include no cancelled request.
     assert result["latency_ns"]["min"] >= 110 * NS_PER_MS
     by_position = result["tokens"]["itl_by_position"]
     assert [(one["first"], one["last"]) for one in by_position] == [(2, 2), (3, 4), (5, 8)]
@@ -151,7 +151,7 @@ def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     assert 1 <= found["slowest_ratio"] < 5
     assert 0.5 < found["fairness"] <= 1
     assert result["backend_description"]["models"] == {"base": 3.0, "adapter": 1.0}
-    # Bug: the second model's name counted as a model that no request had asked for.
+    # Bug: the second model's name counted as a model for which no request had asked.
     assert "other-model" not in {doubt["code"] for doubt in result["doubts"]}
     assert main(["check", str(tmp_path / "run")]) == 0
 
@@ -232,7 +232,7 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
         points = histograms(message)
         (duration,) = points["gen_ai.client.operation.duration"]
         assert int(duration["count"]) == sum(map(int, duration["bucketCounts"])) == 100
-        # During the run, the due times in a closed loop are known only from the times of issue.
+        # During a run in a closed loop, due times are known only from the times of issue.
         within = {"rel": 0.02} if message is last else {"abs": 2}
         mean_ns = duration["sum"] / 100 * NS_PER_S
         assert mean_ns == pytest.approx(result["latency_ns"]["mean"], **within)

@@ -52,7 +52,8 @@ def test_pinned_threads_run_on_the_cores_of_the_plan(tmp_path: Path) -> None:
     content = result(out)
     first, second = content["plan"]["pinned"]
     assert f"pinned to {first[0]} | {second[0]}" in done.said
-    # The current speed of the machine decides whether LoadGen's thread or a worker answers on the first instance.
+    # On the first instance, either LoadGen's thread or a worker answers; the current speed of the machine decides
+    # which.
     dispatcher = content["plan"]["dispatcher"]
     assert dispatcher in ("shared", "queued")
     own = [str(first[0]), str(second[0])]
@@ -115,7 +116,8 @@ def test_less_than_a_core_of_quota_is_one_thread(
     ("more", "dispatcher", "mean_batch"),
     [
         *only_all(
-            ((), ("shared", "queued"), 0.0),  # depends on the current speed of the machine
+            # The choice depends on the current speed of the machine.
+            ((), ("shared", "queued"), 0.0),
             (("--batch-wait", "20ms"), ("planning",), 4.0),
         ),
         (("--dispatch", "deadline"), ("planning",), 0.0),
@@ -128,7 +130,7 @@ def test_batches_have_the_requested_size(
     assert done.status == 0, done.said + done.printed
     content: dict[str, Any] = result(tmp_path / "r")
     assert content["plan"]["dispatcher"] in dispatcher
-    # because ten of 500 queries/s arrive in 20 ms
+    # At 500 queries/s, ten queries arrive in 20 ms.
     assert content["queries"]["mean_batch"] >= mean_batch
     points = content["calibration"]["batch_latency_ns"]
     assert [size for size, _ in points or ()] == (
@@ -154,7 +156,7 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
     if dispatch == "greedy":
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
-    # because on a busy machine the second core may gain nothing
+    # On a busy machine, the second core may gain nothing, so the plan may lack a wide instance.
     elif plan["elastic"]["cpus"] is None:
         assert re.search("would wait longer|gains nothing", plan["elastic"]["reason"])
         assert plan["dispatcher"] == "queued"
@@ -188,7 +190,7 @@ def test_offline_takes_small_batches_if_they_are_cheaper(tmp_path: Path) -> None
     assert "less time than in a batch of 8" in done.said
     content = result(out)
     chosen = content["plan"]["max_batch"]
-    assert chosen in (1, 2)  # 2 only if the machine is very busy
+    assert chosen in (1, 2)  # the plan has batches of 2 only if the machine is very busy
     assert content["queries"]["mean_batch"] <= chosen
     points = dict(content["calibration"]["batch_latency_ns"])
     assert [*points] == [1, 2, 4, 8]

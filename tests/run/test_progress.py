@@ -114,7 +114,7 @@ class Seconds:
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    # Checks that the module really uses the replaced function.
+    # Checks that the module uses the replaced clock.
     assert vars(module)["monotonic_ns"] is clock.monotonic_ns
     return Seconds(monkeypatch)
 
@@ -289,7 +289,8 @@ def test_message_is_printed_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch
         progress.series("run 2 of 3", None)
         progress.show("performance", share=0.5)
         say("a message")
-        progress.show("performance", share=0.6)  # less than a second later, so nothing is drawn
+        # Less than a second has passed, so nothing is drawn.
+        progress.show("performance", share=0.6)
         progress.show("accuracy", share=0.1)
         progress.clear()
 
@@ -337,7 +338,8 @@ def test_a_run_in_a_pipe_has_lines_only_on_stderr(tmp_path: Path) -> None:
     ]
     assert 1 <= len(lines) <= 3
     assert all(re.search(r" \d+ s left$", line) for line in lines)
-    assert json.loads(done.stdout)["schema_version"] == 1  # stdout contains only the result
+    # Stdout contains only the result, and no progress.
+    assert json.loads(done.stdout)["schema_version"] == 1
 
 
 @pytest.mark.slow

@@ -28,7 +28,8 @@ def harness(*arguments: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[s
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server", "offline"])
 def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    slo = ("--slo", "p99=1s") if scenario == "server" else ()  # wide enough for a busy machine
+    # The bound is wide enough for a busy machine.
+    slo = ("--slo", "p99=1s") if scenario == "server" else ()
     done = harness("--scenario", scenario, "--duration", "1s", "--out", str(out), *slo)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())
@@ -54,7 +55,7 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
     power = json.loads((out / "result.json").read_text())["power"]
     package, board = power["readings"]
     assert package["source"] == "rapl:package-0"
-    # Wide limits, because the thread that feeds the fake counter is slower on a busy machine.
+    # The limits are wide, because the thread that feeds the fake counter is slower on a busy machine.
     assert 10 < package["mean_watts"] < 100
     assert package["joules_per_query"] == pytest.approx(package["joules"] / 2010)
     assert board["mean_watts"] == pytest.approx(12.5)

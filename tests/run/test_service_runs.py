@@ -63,7 +63,7 @@ def ran(out: Path, url: str, model: Path | str, *words: str) -> tuple[int, dict[
 
 
 def is_whole(result: dict[str, Any]) -> None:
-    # depend on the machine
+    # These reasons depend on the load of the machine.
     busy = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}
     assert {reason["code"] for reason in result["reasons"]} <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
@@ -147,7 +147,8 @@ def test_command_line_alone_describes_a_service(
         _, result = ran(tmp_path / "run", url, "digits", *load, *words)
         is_whole(result)
         stored = (tmp_path / "run/config.yaml").read_text()
-        assert str(body) not in stored  # because the file's content is stored instead of its path
+        # config.yaml contains the content of the file instead of its path.
+        assert str(body) not in stored
         body.unlink()
         config = ("--config", str(tmp_path / "run/config.yaml"))
         _, repeated = ran(tmp_path / "again", url, "digits", *config)

@@ -165,8 +165,8 @@ def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
     tokens = result["tokens"]
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
-    # Each stream has 6 tokens in 3 chunks, or 7 in 4. A busy server sends all chunks late, but records the actual
-    # times.
+    # Each stream has 6 tokens in 3 chunks, or 7 tokens in 4 chunks. A busy server sends all chunks late, but records
+    # the times at which it really sends.
     streams = sent_ns[-QUERIES:]
     gaps_ns = [later - earlier for sent in streams for earlier, later in pairwise(sent)]
     assert tokens["chunk_gap_ns"]["p50"] == pytest.approx(median(gaps_ns), rel=0.25)

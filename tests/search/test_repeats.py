@@ -101,7 +101,7 @@ def test_numbers_of_tokens_are_summarised_too(
     assert content["slo"] == "ttft:p90=1s"
     assert content["numbers"]["ttft_p90"]["values"] == [3_000_000] * 2
     assert "accuracy" not in content["numbers"]
-    # bug: it was p99 of whole answers, which no SLO mentions
+    # Bug: the deciding number was p99 of whole answers, which no SLO mentions.
     assert content["deciding"] == "ttft_p90"
     out = capsys.readouterr().out
     assert out.startswith("2 of 2 VALID  server  null  digits  ttft:p90=1s\n")
@@ -186,7 +186,8 @@ def test_a_folder_that_cannot_be_named_is_reported_in_one_line(
     system = System(100.0)
 
     def measure(config: RunConfig, **how: Any) -> Finished:
-        Path("all/taken").mkdir(parents=True, exist_ok=True)  # so that the folder is not empty
+        # The folder is not empty, so it cannot be replaced.
+        Path("all/taken").mkdir(parents=True, exist_ok=True)
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
@@ -254,7 +255,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out
     assert main(["check", "all/run-1"]) == 0
-    # because run-1 has only one of the schedule seeds
+    # run-1 has only one of the schedule seeds, so the arrivals differ.
     assert main(["compare", "all/run-*", "all/run-1"]) == 4
     assert "arrivals: schedule seeds" in capsys.readouterr().out
     assert main(["compare", "all/run-*", "all/run-1,all/run-2"]) == 0

@@ -163,7 +163,7 @@ def test_numbers_return_bit_by_bit(
     inference = OpenInference(echo())
     asked = {"parameters": {"binary_data_output": binary[1]}}
     infer(inference, {"x": array}, binary=binary[0], **asked)
-    # the head is now in the cache
+    # The server has the head in its cache now.
     answer = infer(inference, {"x": array}, binary=binary[0], **asked)
     assert answer.status == 200, answer.body
     assert same(answer.outputs()["x"], array)

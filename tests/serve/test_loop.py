@@ -38,7 +38,7 @@ def served(handle: Handler = echo, work: Work = lambda: None) -> Iterator[Loop]:
     try:
         yield loop
     finally:
-        with suppress(OSError):  # the loop may already have ended
+        with suppress(OSError):  # the loop may already have ended, and then refuses the stop
             loop.stop()
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
@@ -310,7 +310,7 @@ def test_a_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.Monkey
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with served() as loop, connected(loop) as silent:
         until(lambda: loop.open_connections == 1)
-        # So its descriptor is higher than the silent connection's.
+        # The second socket has a higher descriptor than the silent connection.
         with socket.socket() as second:
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (second.fileno() + 1, limits[1]))

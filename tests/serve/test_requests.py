@@ -172,7 +172,7 @@ def test_garbage_has_the_same_outcome_for_any_cuts(data: bytes, places: list[int
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"\x16\x03\x01\x02\x00\x01", 400),  # sent by a client that uses TLS
+        (b"\x16\x03\x01\x02\x00\x01", 400),  # a client that uses TLS sends these bytes
         (b"GET /\r\n\r\n", 400),
         (b"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),

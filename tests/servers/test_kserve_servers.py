@@ -189,7 +189,7 @@ def test_triton_s_own_metrics_are_on_the_time_axis_of_the_run(
     triton: Addresses, tmp_path: Path
 ) -> None:
     words = (
-        # takes the same time however fast Triton is
+        # At a fixed rate, the run takes the same time however fast Triton is.
         *("--scenario", "server", "--target-qps", "200"),
         *("--backend", "kserve", "--url", triton.url, "--model", "digits"),
     )

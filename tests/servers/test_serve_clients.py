@@ -171,7 +171,7 @@ def test_genai_bench_completes_all_requests(
     words += ["--api-model-name", "tinylm", "--model-tokenizer", TOKENIZER]
     words += ["--task", "text-to-text", "--num-concurrency", 2]
     words += ["--max-time-per-run", 1, "--max-requests-per-run", ASKED]
-    # the tool would stop if the answer to its own prompts were empty
+    # The tool stops if the answer to its own prompt is empty, so the file contains prompts with an answer.
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("sort 40271=\nreverse 98=\n")
     words += ["--dataset-path", prompts, "--experiment-folder-name", "out"]

@@ -50,10 +50,12 @@ def test_every_scenario_is_as_exact_as_over_the_wire(
     out = tmp_path / "run"
     more = ("--mode", "both", "--duration", "3s", "--no-metrics", "--performance-count", "300")
     words = ("--scenario", *scenario, *SHARED, "--url", triton.url, *more, "--out", str(out))
-    assert main([*words]) in (0, 4)  # 4, because a busy machine makes the client late
+    # Status 4 is allowed, because a busy machine makes the client late.
+    assert main([*words]) in (0, 4)
     result = json.loads((out / "result.json").read_text())
     assert {reason["code"] for reason in result["reasons"]} <= {"client-bound"}
-    assert result["accuracy"]["value"] == 99.2  # for 500 samples in two sets
+    # The score covers 500 samples, which LoadGen loads in two sets.
+    assert result["accuracy"]["value"] == 99.2
     assert result["backend_description"]["encoding"] == "shm"
     assert result["client"]["failures"] == {}
     assert nothing_is_left(triton.url)

@@ -156,7 +156,7 @@ class Process:
         self._unharmed = True
         self._again: Callable[[], object] | None = None
 
-    # --- what the supervisor calls on Channel ---
+    # The supervisor calls the following methods on Channel.
 
     def send(self, event: str, **values: Any) -> None:
         self._world.note("to", event)
@@ -183,7 +183,7 @@ class Process:
     def close(self) -> None:
         self._is_open = False
 
-    # --- what the supervisor calls on Popen ---
+    # The supervisor calls the following methods on Popen.
 
     def poll(self) -> int | None:
         return self._status
@@ -205,7 +205,7 @@ class Process:
             self._world.note("killed", signum)
             self._die(-signum)
 
-    # --- what the process does ---
+    # The simulated process executes the following methods.
 
     def _begin(self, steps: Iterator[_Step]) -> None:
         self._steps = steps
@@ -260,9 +260,8 @@ class Process:
             self._die(fault.status)
             return
         if fault.kind == "lose":
-            no_log = (
-                kind == "logs" and self._world.subject == CLOSED
-            )  # because our own scheduler writes none
+            # Our own scheduler writes no LoadGen log, so the lost log does no harm.
+            no_log = kind == "logs" and self._world.subject == CLOSED
             self._unharmed &= no_log or kind in ("loading", "alive")
         elif fault.kind == "repeat" and kind == "answer":
             act()

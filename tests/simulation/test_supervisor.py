@@ -38,7 +38,7 @@ def drawn(seed: int) -> World:
     """Returns a world with a fault drawn from the seed."""
     random = Random(seed)
     subject, sign = random.choice([*SUBJECTS]), random.choice((-1, 1))
-    has_two = subject == "server"  # it has a performance run and an accuracy run
+    has_two = subject == "server"  # a Server subject has a performance run and an accuracy run
     fault = Fault(
         kind=random.choice(KINDS),
         step=random.randrange(SUBJECTS[subject]),
@@ -81,7 +81,7 @@ def outcome(world: World, out: Path, **options: Any) -> Outcome:
 def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     """Compares the outcome with the world's state."""
     assert world.clock.now_ns < (LIMIT_S + 2 * abs(world.fault.seconds)) * 1e9
-    # because a bug in the harness must keep its traceback
+    # A bug in the harness must keep its traceback.
     if isinstance(ended.error, RuntimeError):
         assert "the measured process failed" in str(ended.error)
         assert world.fault.status not in BY_EXIT_STATUS
@@ -105,8 +105,8 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     if world.complete and world.fault.kind in HARMLESS and not killed:
         assert not reasons, reasons
     if (ended.folder / "config.yaml").is_file():
-        # LoadGen's log is a copy, so it has the dates of the golden run. The rows keep their time stamps even if a
-        # stall delays them.
+        # LoadGen's log is a copy, so it contains the dates of the golden run. If a stall delays rows, the rows still
+        # keep their time stamps.
         lines = [
             line
             for line in check(ended.folder)
@@ -192,7 +192,9 @@ def _forgeries(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     del content["event"]
     changed = [*_without(content)]
     if event == "calibrated":
-        changed = changed[1::2]  # because most of its values have defaults
+        # Most values of `calibrated` have defaults, so only wrong values are errors, not missing
+        # values.
+        changed = changed[1::2]
     if event == "ended":
         used = {key: value for key, value in content["used"].items() if key != "run_queue_s"}
         changed += [{**content, "used": one} for one in _without(used)]
@@ -223,7 +225,8 @@ def test_forged_message_is_reported_in_one_line_and_the_result_kept(
         with pytest.raises(messages.BadMessage):
             read(forged)
         if number % 12:
-            continue  # because a complete run takes longer
+            # Only every twelfth case makes a complete run, because a complete run takes longer.
+            continue
         world = World(CLOSED, 0, Fault(), partial(_forge, event, forged))
         try:
             ended = outcome(world, tmp_path / str(number))

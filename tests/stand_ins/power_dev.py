@@ -4,8 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-# Imitates the real client as far as the harness uses it: it has the same options and log lines, makes the run twice,
-# and leaves the same files. Everything that would need a director is made up; spl.txt contains 50 W for the whole run.
+# The script imitates the real client as far as the harness uses that client: it has the same options and log lines,
+# makes the run twice, and leaves the same files. Everything that would need a director is made up; spl.txt contains 50
+# W for the whole run.
 SESSION = """
 import argparse, json, logging, re, shutil, subprocess
 from datetime import datetime, timedelta

@@ -22,7 +22,7 @@ WATTS, VOLTS, AMPS = 50.0, 230.0, 0.3
 NTP_ADDRESS = "127.0.0.123"
 """A loopback address, because power-dev can use only port 123."""
 
-_NTP_EPOCH_S = 2_208_988_800  # the year 1970 in seconds since 1900
+_NTP_EPOCH_S = 2_208_988_800  # the number of seconds from 1900 to 1970
 _NO_MEASUREMENT = "Error: no measurement to stop"
 
 
@@ -88,7 +88,8 @@ class StandIn:
 
 
 class _Daemon(socketserver.TCPServer):
-    allow_reuse_address = True  # because power-dev starts it repeatedly
+    # The port must be reusable, because power-dev starts the daemon repeatedly.
+    allow_reuse_address = True
 
     def __init__(self, port: int, meter: StandIn) -> None:
         super().__init__(("127.0.0.1", port), _Lines)

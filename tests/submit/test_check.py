@@ -135,7 +135,8 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     for log in tree.rglob("mlperf_log_accuracy.json"):
         name = "some.json" if "TEST01" in log.parts else log.name
         write(raw / log.relative_to(tree), (golden.parent / "raw" / name).read_bytes())
-    assert validate(tree, ROUND).findings == []  # a truncated log cannot be decided
+    # Without the raw logs, a truncated log cannot be judged.
+    assert validate(tree, ROUND).findings == []
     assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
         ("accuracy-hash", file)
     ]
@@ -253,9 +254,8 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
     out = printed(tree, 4)
     assert out.startswith("rehearsal  ")
     assert out.endswith("\nnot passed: 6 results, 2 findings\n")
-    assert printed(
-        tree, 0, "--rehearsal"
-    ) == (  # bug: both findings were also printed in this place, without "passed"
+    # Bug: the list also contained both findings, without the word "passed".
+    assert printed(tree, 0, "--rehearsal") == (
         "passed, as a rehearsal: 6 results, 0 findings; not counted, because a rehearsal may be short, use "
         "other data, run on one machine and be marked: rehearsal, too-short\n"
     )

@@ -73,7 +73,8 @@ def verified(folder: Path, log: str, scenario: str, dtype: str = "int32") -> str
     ("answers", "failed"),
     [
         ([([5, 6, END], 3), ([7, 8], 2)], ""),
-        ([([END], 1), ([END, END], 2)], ""),  # because the script never reads the first token
+        # The script never reads the first token, so an answer of END alone passes.
+        ([([END], 1), ([END, END], 2)], ""),
         ([([5, 6, END, END], 4)], "EOS"),
         ([([5, END, 6, END], 4)], ""),
         ([([5, 6, END], 3), ([5, 6], 3)], "Sample length"),
@@ -155,7 +156,9 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
             "--duration: the result of llama2-70b-99.9 counts tokens, and LoadGen",
         ),
-        (  # bug: no audit counts its tokens, so a planned rehearsal always ended with findings
+        # Bug: no audit counts the tokens of llama3.1-8b-edge, so a planned rehearsal always ended
+        # with findings.
+        (
             {
                 "rehearsal": True,
                 "benchmark": "llama3.1-8b-edge",
@@ -331,7 +334,7 @@ def test_an_audit_that_its_settings_make_short_ends_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a good TEST06 was reported as `exit status 4: too-short`."""
-    # because rouge needs an extra
+    # The metric is exact_match, because rouge needs an extra.
     options = {**LLAMA.options, "target_qps": 2.0, "metric": "exact_match"}
     request = replace(LLAMA, rehearsal=True, options=options)
     write_audits(request, tmp_path)
@@ -468,8 +471,9 @@ def test_a_score_that_is_missing_is_out_of_bounds(text: str, found: list[str]) -
         ("Server", rows(([5, 6, END], 3), begun=[5]), []),
         ("Server", rows(([5, 6, END], 3)), ["audit-failed"]),
         ("Offline", "[\n...\n]", ["accuracy-log"]),
-        ("Offline", None, []),  # because the official checker requires only the text
-        # a log of more than a MiB, as from a model that reasons
+        # The log may be missing, because the official checker requires only the text.
+        ("Offline", None, []),
+        # A log of more than a MiB, as a model that reasons writes it.
         ("Offline", rows(([*range(5, 200_000), END], 3)), ["audit-failed"]),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_network_needs_its_keys_and_its_diagram(tmp_path: Path) -> None:
     recorded = ("number_connections", "network_protocol", "net_software_stack_loadgen")
     assert {*NETWORK_FACTS} - {*recorded} | {"network_diagram"} <= set(missing)
     assert set(missing).isdisjoint((*recorded, "number_of_nodes", "is_network"))
-    # because the system consists of servers, which this machine does not know
+    # The system consists of servers, about which this machine knows nothing.
     of_servers = {"host_processor_model_name", "host_memory_capacity", "operating_system"}
     assert of_servers | {"framework"} <= set(missing)
 
@@ -220,7 +220,7 @@ def test_a_network_is_packed_with_diagram_and_source_of_its_qdl(tmp_path: Path) 
     texts = [path for path in found.tree.rglob("*") if path.suffix in (".md", ".json", ".yaml")]
     assert [path for path in texts if address in path.read_text()] == []
     left = {finding.rule for finding in validate(found.tree, ROUND).findings}
-    assert left == {"network-sut"}  # because the logs belong to other runs
+    assert left == {"network-sut"}  # network-sut is found, because the logs belong to other runs
 
 
 def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) -> None:
@@ -228,7 +228,8 @@ def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) ->
     make_runs(rehearsal, tmp_path / "work", client=client())
     found = pack(rehearsal, plan(rehearsal, tmp_path / "work"), {}, tmp_path / "tree", None)
     left = {finding.rule for finding in validate(found.tree, ROUND).findings}
-    assert left == {"rehearsal", "network-sut"}  # because the logs belong to other runs
+    # Network-sut is found, because the logs belong to other runs.
+    assert left == {"rehearsal", "network-sut"}
 
 
 def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Pa
     request = replace(CLOSED, benchmark="qwen3-vl-235b-a22b", scenarios=())
     request = replace(request, options={**CLOSED.options, "target_qps": 20.0})
     row = rows_of(request, tmp_path)["Server-performance"]
-    assert row.queries == 48_289  # instead of 12,000 in 600 s
+    assert row.queries == 48_289  # the whole set has 48,289 samples, whereas 600 s need only 12,000
     assert row.expected_s == pytest.approx(5 + 48_289 / 20)
 
 
@@ -290,7 +290,9 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
     seen: list[str] = []
 
     def differences(run: FinishedRun, *, scores: bool) -> list[str]:
-        assert not scores  # because a slow metric takes minutes, and `pack` computes the score
+        # `plan` must not compute scores, because a slow metric takes minutes and `pack` computes
+        # the score.
+        assert not scores
         seen.append(f"{run.scenario}-{run.kind}")
         return ["latency_ns.p50: 1, not 2"] if (run.folder / "edited").exists() else []
 
@@ -557,7 +559,7 @@ def test_later_options_are_stored_until_a_run_exists(tmp_path: Path) -> None:
     assert "Server needs a rate: pass --target-qps" in run_here(*words, *WORDS[:-2]).said
     folder = tmp_path / "runs/Server-performance"
     folder.mkdir(parents=True)
-    (folder / "attempt-1.log").touch()  # as after a run that refused its settings
+    (folder / "attempt-1.log").touch()  # the file is left by a run that refused its settings
     later = run_here(*words, "--target-qps", "3", "--system", "other")
     assert later.status == 0
     assert later.said == f"harness: {tmp_path}/request.yaml now has system other, target_qps 3\n"
@@ -632,7 +634,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
-    # bug: the option was unknown
+    # Bug: the option was unknown.
     assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0
     assert " remain" not in capsys.readouterr().err
     assert set(states(request, tmp_path).values()) == {DONE}
@@ -765,7 +767,7 @@ def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
         "sys.exit(execute.execute(read_request(work), work))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300  # long, for a busy machine
+    deadline = time.monotonic() + 300  # the time limit is long, because the machine may be busy
     while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGTERM)
@@ -842,7 +844,8 @@ def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
         for words in ([], ["--only", "Server"]):
             told = refused("submit", "run", "--work", tmp_path, *words)[-1]
             assert f"{tmp_path}/Server.lock is locked by another `submit run`" in told
-        with execute._alone(tmp_path, ["Offline"]):  # deliberately in parallel
+        # A run of Offline may begin during a run of Server.
+        with execute._alone(tmp_path, ["Offline"]):
             pass
     assert not (tmp_path / "runs").exists()
 
@@ -862,7 +865,7 @@ def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
     """
     work = str(tmp_path / "work")
     words = [*WORDS[:-2], "--rehearsal", "--duration", "1s"]
-    # without Server, whose bound a busy machine may miss
+    # Server is left out, because a busy machine may miss its bound.
     words[words.index("datacenter,edge")] = "edge"
     assert main(["submit", "run", "--work", work, *words]) == 0
     assert main(["submit", "pack", "--work", work, "--to", str(tmp_path / "tree")]) == 0

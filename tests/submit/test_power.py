@@ -167,7 +167,8 @@ def test_checkout_is_checked_before_the_first_run(
     told = capsys.readouterr()
     assert "SingleStream-performance  missing  20:50" in told.out
     assert f"there is no {tmp_path}/power-dev/ptd_client_server/client.py" in told.err
-    assert main(["submit", "plan", *words]) == 0  # the request is valid from any directory
+    # A request is valid whatever the working directory is.
+    assert main(["submit", "plan", *words]) == 0
     assert main(["submit", "run", "--work", "w"]) == 2
     assert "there is no" in capsys.readouterr().err
     assert not (tmp_path / "w/runs").exists()

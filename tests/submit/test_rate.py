@@ -155,7 +155,8 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     assert server_rates(SEARCHED, tmp_path) == {1234.5}
     assert {r.state for r in plan(SEARCHED, tmp_path) if r.scenario == "Server"} == {DONE}
     assert execute.execute(SEARCHED, tmp_path, "Server") == 0
-    assert "Server-peak" not in capsys.readouterr().err  # because a found rate is stored
+    # The search is not repeated, because the found rate is stored.
+    assert "Server-peak" not in capsys.readouterr().err
     tighter = replace(SEARCHED, options={**SEARCHED.options, "slo": "p99=9ms"})
     row = search(tighter, tmp_path)
     assert row is not None

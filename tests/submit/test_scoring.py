@@ -87,7 +87,8 @@ def test_only_unchanged_answers_are_unscored_and_others_failed(
         rows = {row.name: row for row in plan(request, tmp_path)}
         return rows["Offline-accuracy"].state, rows["Offline-accuracy"].why
 
-    assert found() == (FAILED, "no network")  # because top1 needs no program
+    # The run failed instead of waiting for its score, because top1 needs no program.
+    assert found() == (FAILED, "no network")
     monkeypatch.setattr("harness.submit.plan.matrix.is_pending", lambda _folder: True)
     assert found() == (UNSCORED, "no network")
     log = folder / "accuracy/mlperf_log_accuracy.json"

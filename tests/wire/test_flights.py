@@ -128,7 +128,7 @@ def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) 
     for order, size in enumerate(sizes):
         flights.submit(Flight([order], [size], order))
         if order % 50 == 0:
-            time.sleep(0.002)  # so that the receiver overtakes the sender
+            time.sleep(0.002)  # the pause lets the receiver overtake the sender
     thread.join(limit_s)
     assert not thread.is_alive(), f"{len(sizes) - len(done)} flights were lost"
     assert sorted(flight.first for flight in done) == [*range(len(sizes))]
@@ -139,9 +139,8 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
     with served(answer_all) as server, opened(server, 4) as flights:
         end_s = time.monotonic() + 10
         while not all(f.arrived_ns for f in flown(flights, [1] * 8)):
-            assert time.monotonic() < end_s, (
-                "the kernel gives no stamps"
-            )  # because the first time stamps may be missing
+            # The first time stamps may be missing, so the request is repeated.
+            assert time.monotonic() < end_s, "the kernel gives no stamps"
         flights.forget()
         begin_ns = wall_ns()
         done = flown(flights, [1, 100, 20_000, 3_000_000, 5, 6])
@@ -152,7 +151,8 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
             assert bytes(flight.reply.body) == b"ok"
             assert begin_ns <= flight.taken_ns <= flight.arrived_ns <= flight.read_ns
             assert flight.sent_ns >= flight.taken_ns
-        assert flights.waited == 2  # because there are more requests than connections
+        # Two requests waited, because they outnumber the connections by two.
+        assert flights.waited == 2
 
 
 def test_two_threads_lose_no_flight() -> None:
@@ -190,7 +190,8 @@ def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.Mon
             flights.turn(0)
             replaced.append(flights.reopened - before)
             end_s = time.monotonic() + 10
-            while len(flights._free) < connections:  # waits for the thread that opens connections
+            # The loop waits for the thread that opens connections.
+            while len(flights._free) < connections:
                 assert time.monotonic() < end_s
                 flights.turn(0.01)
             ages_s = [now_s - connection.used_ns / 1e9 for connection in flights._free]
@@ -213,9 +214,11 @@ def test_pace_of_replacements_is_the_lowest_that_keeps_the_age_limit() -> None:
     together = run([0.0] * 64, 40, 0.1)
     assert not any(together[:9])  # used recently
     assert max(together) <= 3
-    assert sum(together[200:]) <= 64 * 20 / 3  # each connection only once, after more than 3 s
+    # Each connection is checked only once, after more than 3 s.
+    assert sum(together[200:]) <= 64 * 20 / 3
     assert run([0.5] * 64, 0.4, 0.1) == [0] * 4
-    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # because no check came in time
+    # All connections are due, because no check came in time.
+    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10
 
 
 def closes_on_second(peer: socket.socket, number: int, came_ns: list[int] | None = None) -> None:
@@ -238,7 +241,8 @@ def test_request_lost_by_a_closing_connection_is_resent_and_counted() -> None:
         (flight,) = flown(flights, [1])
         assert flight.error is None
         assert (flight.resent, flights.resent) == (True, 1)
-        assert flight.taken_ns <= came_ns[0]  # because the first attempt is part of its time
+        # The time of the first attempt is part of the flight's time.
+        assert flight.taken_ns <= came_ns[0]
 
 
 def closes_after(replies: int, how: Callable[[socket.socket], None]) -> Handler:
@@ -373,7 +377,7 @@ def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
             for _ in range(replies):
                 read_request(peer)
                 peer.sendall(_OK)
-            time.sleep(0.05)  # so that the reply is read first
+            time.sleep(0.05)  # the pause lets the client read the first reply
             peer.sendall(_OK.replace(b"ok", b"no"))
             said.set()
         answer_all(peer, number)
@@ -454,7 +458,8 @@ def test_a_reply_that_does_not_come_times_out() -> None:
         (flight,) = flown(flights, [1])
         assert flight.kind == "timeout"
         assert time.monotonic() - begin_s >= 0.3
-        flights._timeout_ns = 60 * NS_PER_S  # because answers are late on a busy machine
+        # The new limit is long, because answers are late on a busy machine.
+        flights._timeout_ns = 60 * NS_PER_S
         assert flown(flights, [1])[0].error is None
         until.set()
 
@@ -520,14 +525,15 @@ def test_every_flight_fails_at_once_after_a_server_is_abandoned(
         peer.close()
         done = flown(flights, [1, 1, 1])
         kinds = {flight.first: flight.kind for flight in done}
+        # The first request may have gone to the dying connection.
         assert kinds.pop(0) in (
             "reset",
             "server-gone",
-        )  # because the request may have gone to the dying connection
+        )
         assert {*kinds.values()} == {"server-gone"}
         assert flights.gone is not None
         waits_s = []
-        for _ in range(30):  # one by one, as a single stream issues its queries
+        for _ in range(30):  # the flights follow each other, as a single stream issues its queries
             flights.submit(Flight([0], [1], 0))
             (flight,) = flights.turn(1)
             assert flight.kind == "server-gone"
@@ -580,7 +586,7 @@ def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
             listener.accept()[0].close()
             for _ in range(2):
                 stack.enter_context(socket.create_connection(where))
-            flights.turn(1)  # notices the end; the queue is full
+            flights.turn(1)  # this turn notices the end, while the queue is full
             time.sleep(0.3)
             for _ in range(2):
                 listener.accept()[0].close()

@@ -249,7 +249,8 @@ def test_known_head_with_further_headers_is_parsed_again() -> None:
 def test_the_parts_of_a_reply_with_a_known_head_are_also_kept() -> None:
     """Bug: a streamed answer had no first token if it arrived completely and an earlier reply had the same head."""
     whole = sized(_BODY, b"X-Known: 1")
-    assert ReplyParser().feed(whole) is not None  # from this reply on, the value is known
+    # From this reply on, the parser knows the value of the head.
+    assert ReplyParser().feed(whole) is not None
     parser = ReplyParser()
     parser.pieces = []
     assert parser.feed(whole) is not None

@@ -58,14 +58,14 @@ def test_requests_of_a_lost_node_fail_and_other_nodes_answer_the_rest(
             for flight in sent:
                 flights.submit(flight)
             done = ended(flights, len(sent))
-            # each request exactly once
+            # Each request ends exactly once.
             assert sorted(flight.first for flight in done) == list(range(40))
             failed = [flight for flight in done if flight.error is not None]
-            assert 1 <= len(failed) <= 2  # only the requests that the lost node held
+            assert 1 <= len(failed) <= 2  # only the requests that the lost node held have failed
             assert {flight.kind for flight in failed} == {LOST}
             assert {flight.server for flight in failed} == {1}
             assert [tuple(loss) for loss in flights.losses] == [(1, how)]
-            assert len(asked) == 2  # because no connection was opened again
+            assert len(asked) == 2  # the client opened no connection again
         finally:
             flights.close()
 

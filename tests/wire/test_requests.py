@@ -34,7 +34,8 @@ def test_prepared_request_equals_one_made_on_demand() -> None:
     requests = Requests(SERVERS, encode)
     requests.prepare([3, 13, 5])
     for number, ready in enumerate(requests.ready):
-        assert [*ready] == [3, 5]  # because the query with sample 13 must fail with a reason
+        # Sample 13 is left out, because the query with this sample must fail with a reason.
+        assert [*ready] == [3, 5]
         for index, whole in ready.items():
             parts, length = requests.parts([index], number)
             assert b"".join(parts) == whole

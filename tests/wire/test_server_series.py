@@ -48,7 +48,8 @@ EXPECTED = {
     },
     "triton_trtllm": {
         "running_requests": 4.0,
-        "waiting_requests": 9.0,  # counts one of the two names on the page, not both
+        # The page has two names for waiting requests, and only one of them counts.
+        "waiting_requests": 9.0,
         "kv_cache_share": 0.4,
         "answered_requests": 12.0,
     },

@@ -254,12 +254,13 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
     """Bug: the message `killed by SIGKILL` named no cause, although 600 s of garbage had filled the memory."""
     container(tmp_path, 5 * 10**8, monkeypatch)
 
-    others = {*children(os.getpid())}  # the servers that earlier tests started
+    others = {*children(os.getpid())}  # these processes are servers that earlier tests started
 
     def kill() -> None:
         while not (pids := [pid for pid in children(os.getpid()) if pid not in others]):
             time.sleep(0.1)
-        # The amount is far above what a model uses before its first query, and a tenth of the container's memory.
+        # The limit is far above the memory that a model needs before its first query, and a tenth of the container's
+        # memory.
         while Family(pids[0]).read()[ANONYMOUS] < 6 * 10**8:
             time.sleep(0.1)
         time.sleep(2 * HOST_PERIOD_S)

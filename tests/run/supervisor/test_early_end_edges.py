@@ -55,7 +55,7 @@ def test_answers_of_several_reads_are_all_answered(now: list[int]) -> None:
     rows, after_ns, limit = server(100, 100)
     issue(rows, after_ns)
     writer = rows.writer(0)
-    now[0] = START_NS + 10 * NS_PER_S  # all unanswered samples are overdue
+    now[0] = START_NS + 10 * NS_PER_S  # at this time, all samples without an answer are overdue
     for first in (0, 20, 40):
         writer.batch(first, list(range(20)), 0, *[START_NS] * 5)
         assert limit.count() == 100 - first - 20

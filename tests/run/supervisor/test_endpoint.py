@@ -159,7 +159,7 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
     counts = LiveCounts(NewRows(view, plan("multi-stream")))
     for query in range(2):
         issuer.issued(8, 0)
-        for part in range(2):  # two batches per query, with a reading after each
+        for part in range(2):  # each query has two batches, and a reading follows each batch
             end_ns = 20_000 * (part + 1)
             first = 8 * query + 4 * part
             writer.batch(first, [0] * 4, int(query == 1), 0, 0, end_ns, end_ns, end_ns)
@@ -268,7 +268,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
     counts.finish()
     assert counts.tokens == 7
     assert (counts.token_times["ttft"].total, counts.token_times["ttft"].sum) == (2, 60 * ms)
-    # The second answer has only one token, and the first took 50 ms for five tokens.
+    # The second answer has only one token, and the first answer took 50 ms for five tokens.
     assert (counts.token_times["tpot"].total, counts.token_times["tpot"].sum) == (1, 10 * ms - 1)
     exporter = Exporter()
     exporter.describe_run(LABELS, {})
@@ -333,7 +333,7 @@ def test_each_nodes_samples_and_times_are_counted() -> None:
     told = {"phase": "performance"}
     for node, completed, failed, count, sum_s in (
         ("a:1", 2, 0, 1, 1e-3),
-        ("b:2", 4, 2, 1, 2e-3),  # because the failed batch has no time
+        ("b:2", 4, 2, 1, 2e-3),  # the failed batch has no time, so the count is 1
         ("c:3", 0, 0, 0, 0),
     ):
         own = {**told, "node": node}
@@ -586,7 +586,8 @@ def test_clients_that_hold_the_port_keep_no_scrape_waiting(sent: bytes) -> None:
     ):
         began_s = time.monotonic()
         fetch(url)
-        assert time.monotonic() - began_s < 10  # for 40 clients that may take 2 s each
+        # 40 clients may take 2 s each, but they must not delay this client.
+        assert time.monotonic() - began_s < 10
         assert all(is_dropped(client, 20) for client in clients)
 
 

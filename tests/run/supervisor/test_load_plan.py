@@ -237,7 +237,7 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
 @pytest.mark.parametrize(
     ("scenario", "given_slo", "slo"),
     [
-        ("server", None, "p99=50ms"),  # the bound comes from the manifest
+        ("server", None, "p99=50ms"),  # the manifest sets this bound
         ("server", "p90=1ms", "p90=1ms"),
         ("offline", None, None),
         ("single-stream", None, None),
@@ -366,7 +366,7 @@ def test_an_official_run_that_is_too_large_is_not_made_too_short(
     if scenario == "single-stream":  # LoadGen generates 2 x 600 s / target_latency queries
         fits = 2 * 600e3 / value
         assert fits * least == pytest.approx(600e3, rel=0.01)
-    else:  # 1.1 x 600 s x target_qps queries
+    else:  # LoadGen generates 1.1 x 600 s x target_qps queries
         fits = 1.1 * 600 * value
         assert fits >= 600 * least
     small = dataclasses.replace(load, query_count=int(fits * 0.99))
@@ -380,7 +380,8 @@ def test_an_official_run_that_is_too_large_is_not_made_too_short(
         ("single-stream", {"latency_ns": 1000}, 100_000),
         ("single-stream", {"latency_ns": NS_PER_S}, 100),
         ("multi-stream", {"latency_ns": NS_PER_S}, 13),
-        ("server", {"rate_per_s": 1000.0}, 1250),  # queries in 5 s at a quarter of the capacity
+        # 5 s at a quarter of the capacity have 1,250 queries.
+        ("server", {"rate_per_s": 1000.0}, 1250),
         ("offline", {"rate_per_s": 1000.0}, 5000),
     ],
 )

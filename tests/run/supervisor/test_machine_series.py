@@ -110,7 +110,8 @@ def test_meters_are_served_while_they_read_and_their_joules_stay(tmp_path: Path)
     package, board = ("measured", "rapl:package-0"), ("measured", "hwmon:k10temp/power1")
     watts = of(page, "harness_power_watts")
     assert watts.keys() == {package, board}, "zones whose counters stand still are absent"
-    assert 10 < watts[package] < 100  # 80 W, if the counting thread gets enough CPU time
+    # 80 W are expected if the counting thread gets enough CPU time.
+    assert 10 < watts[package] < 100
     assert watts[board] == 35.0
     joules = [of(page, "harness_energy_joules_total") for page in (page, later)]
     assert joules[0].keys() == watts.keys()
@@ -174,7 +175,8 @@ def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
         (COUNTER, [(-1500, 1.0), (-900, 95.0), (-400, 5.0)], 20.0),
         (COUNTER, [(-900, 5.0)], None),
         (COUNTER._replace(wraps_at_joules=None), [(-900, 95.0), (-400, 5.0)], None),
-        (BOARD, [(5000, 7.0)], None),  # because the clock was set back between the readings
+        # The clock was set back between the readings, so their mean is unknown.
+        (BOARD, [(5000, 7.0)], None),
     ],
 )
 def test_watts_are_of_the_last_second(

@@ -35,10 +35,10 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
     issuer, writer = view.issuer(), view.writer(0)
     watchdog = Watchdog(NewRows(view, plan("offline")))
     clock.now_ns = 5
-    assert watchdog.look().idle_ns == 0  # because no query has been issued yet
+    assert watchdog.look().idle_ns == 0  # the time is 0, because no query has been issued yet
     issuer.issued(4, START_NS)
     clock.now_ns = 10
-    # because the time counts from the first look that saw the query
+    # The time counts from the first look that saw the query.
     assert watchdog.look().idle_ns == 0
     clock.now_ns = 40
     assert watchdog.look().idle_ns == 30
@@ -67,7 +67,8 @@ def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> N
         assert watchdog.look().finished_ns == (100 if first else 0)
     issuer.issued(1, START_NS)
     clock.now_ns += 100
-    assert watchdog.look().finished_ns == 0  # because LoadGen waits for the model
+    # LoadGen has not finished, because it waits for the model.
+    assert watchdog.look().finished_ns == 0
     now = Now(4, 4, 0, None, 0, finished_ns=120 * 10**9 + 1)
     with pytest.raises(RunHung, match="hung after its last completion"):
         raise_if_stuck(now, 10, 600)

@@ -78,14 +78,14 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     status, runs, calls = swept(Runs(), *GRID, "--precision", "fp32,int8")
     assert status == 0
     asked = [(c.max_batch, c.model_file is not None) for c in runs.configs]
-    # requirement LV4: 1, 2, 4
+    # Requirement LV4 asks for the batch sizes 1, 2 and 4.
     assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]
     assert {(c.scenario, c.mode, c.instances, c.threads) for c in runs.configs} == {
         ("offline", "both", 1, 1)
     }
     assert [t.rpartition(":")[2] for t in calls.targets] == ["probe", "make", "probe"]
     pinned = [c.model_sha256 for c in runs.configs]
-    # because later cells use what the first cell found
+    # The later cells use the digest that the first cell found.
     assert pinned == [None, None, *["a" * 64] * 4]
     found = rows()
     assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
@@ -104,9 +104,10 @@ def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) 
     assert "--resume grid continues it" in capsys.readouterr().err
     status, runs, calls = swept(Runs(), *GRID, "--batch", "1,2,4")
     assert (status, [c.max_batch for c in runs.configs]) == (0, [2, 4])
-    assert calls.targets == []  # because the model was examined before
+    # The model is not examined again, because the first command examined it.
+    assert calls.targets == []
     assert runs.configs[0].model_sha256 == "a" * 64
-    status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # because an axis may grow
+    status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # a second command may extend an axis
     assert [c.max_batch for c in runs.configs] == [8]
     assert [r["batch"] for r in rows()] == ["1", "2", "4", "8"]
 
@@ -162,7 +163,7 @@ def test_time_left_counts_only_cells_that_take_time(
     assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
     assert told.count(" s left") == 3
     every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
-    # one cell took all the time so far, and one cell is left
+    # One cell took all the time so far, and one cell is left.
     assert _left_s(every, 2, 10.0) == 10.0
     assert _left_s(every, 3, 10.0) == 10.0
     assert _left_s(every, 4, 20.0) == 0.0
@@ -281,8 +282,9 @@ def test_every_table_again_from_stored_files_alone(
     assert prints("sweep", "--from", "grid") == first
     assert {n: Path("grid", n).read_bytes() for n in tables_then} == tables_then
     out = prints("sweep", "--from", "grid", "--accuracy-floor", "99.1", "--price", "3.6/h")
-    # Requirement LV17: one sample at a time and at least this score; 3.60 per hour are 0.001 per second, at 1,000/s.
-    assert "fastest with" not in out  # because these runs have no journal, and thus no latency
+    # Requirement LV17 wants the fastest cell with one sample at a time and this score; 3.60 per hour are 0.001 per
+    # second, at 1,000/s.
+    assert "fastest with" not in out  # these runs have no journal, so their latency is unknown
     as_json = prints("sweep", "--from", "grid", "--json")
     assert len(json.loads(as_json)["cells"]) == 12
     assert prints("sweep", "--from", "grid", "--json") == as_json
@@ -311,9 +313,10 @@ def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     assert [r["absent"] for r in rows()] == ["too large", "died it is", "", ""]
     out = capsys.readouterr().out
     assert "not ranked: batch 4: INVALID: accuracy-below-target" in out
-    assert "optimal batch" not in out  # because only one cell is left
+    assert "optimal batch" not in out  # the batch has no optimum, because only one cell is left
     _, again, _ = swept(Runs(), *GRID, "--batch", "1..8")
-    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID run is also a result
+    # The INVALID run is not repeated, because an INVALID run is also a result.
+    assert [c.max_batch for c in again.configs] == [1, 2]
 
 
 def test_grid_without_a_runnable_cell_leaves_nothing(swept: Swept) -> None:
@@ -401,7 +404,8 @@ def test_one_slow_run_does_not_end_the_search_for_the_optimal_batch() -> None:
     dipped = {1: 100.0, 2: 103.0, 4: 300.0, 8: 390.0, 16: 400.0}
     assert optimum(dipped, 0.0) == (1, False)
     assert optimum(dipped, 0.03) == (8, True)
-    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # no evidence decides between them
+    # Nothing shows which of the two batches is better, so the smaller one is chosen.
+    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)
     assert optimum({1: 100.0, 2: 80.0, 4: 81.0}, 0.01) == (1, False)
     assert optimum({1: 100.0, 2: 112.0, 4: 200.0, 8: 400.0}, 0.05) == (None, False)
 
@@ -561,7 +565,7 @@ def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
     assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
     assert jitter == pytest.approx(1.4826 * 1 / 10)
     stalled = np.full(400, 10.0)
-    stalled[200] = 2000.0  # a batch that other programs delayed
+    stalled[200] = 2000.0  # other programs delayed this batch
     uncertainty, jitter = spread(stalled)
     assert jitter == 0.0
     assert present(uncertainty) > 0.04

@@ -27,7 +27,7 @@ def test_the_operators_are_three_of_each_kind_with_their_work() -> None:
         ("gemm", "conv", "lstm"), 3
     )
     assert operators.Gemm(3, 5).flop_per_sample == 2 * 15
-    # The first layer of ResNet-50 has 118 MMAC: 112 x 112 positions with 64 filters of 7 x 7 x 3.
+    # The first layer of ResNet-50 has 118 MMAC, because it has 112 x 112 positions with 64 filters of 7 x 7 x 3.
     assert operators.Conv(224, 3, 64, 7, 3, 2).flop_per_sample == 2 * 118_013_952
     assert operators.Lstm(256, 25).flop_per_sample == 25 * 16 * 256 * 256
 
@@ -49,7 +49,8 @@ def test_operators_compute_as_their_names_say() -> None:
     assert outputs["gemm_m1760_k1760"] == (2, 1760)
     assert outputs["conv_224x224x3_k64_r7_s2"] == (2, 64, 112, 112)
     assert outputs["lstm_h512_t25"][0] == 2
-    assert operators.work_of("gemm_m1760_k1760.onnx") is None  # this file is foreign
+    # `operators` does not know this foreign file.
+    assert operators.work_of("gemm_m1760_k1760.onnx") is None
 
 
 def test_three_networks_of_one_name_are_distinguished(tmp_path: Path) -> None:

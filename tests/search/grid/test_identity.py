@@ -82,7 +82,7 @@ def test_other_weights_strides_or_sizes_are_another_network() -> None:
     assert difference(net, strided) == "strides of convolutions (), not ((2, 2),)"
     padded = net._replace(macs=1002)
     assert difference(net, padded) == "1,002 multiplications per sample, not 1,000 multiplications"
-    # A difference of a thousandth is allowed, because formats fold the edges differently.
+    # A difference of a thousandth is allowed, because the formats treat the edges of an image differently.
     assert difference(net, net._replace(macs=1001)) == ""
     for unknown in (net._replace(strides=None), net._replace(macs=None)):
         assert difference(net, unknown) == difference(unknown, net) == ""
@@ -129,7 +129,9 @@ def test_file_that_is_not_a_model_is_reported_in_one_line(content: bytes, tmp_pa
         path = tmp_path / name
         path.write_bytes(content)
         if name == "a.onnx" and content.startswith(b"<"):
-            continue  # a protobuf parser reads unknown field numbers as an empty model
+            # Protobuf parsers accept unknown field numbers, so they read this text as an empty
+            # model.
+            continue
         with pytest.raises(ConfigError, match=r"is not an? (OpenVINO IR|ONNX file|LiteRT file)"):
             read(path)
 

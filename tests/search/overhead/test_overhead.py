@@ -279,7 +279,7 @@ def test_digits_behind_serve_give_the_same_answers_and_cost_more(tmp_path: Path)
     assert content["described"]["served"] == {"precision": "float32", "threads": "1"}
     assert main(["check", "real"]) in (0, 4)
     reasons = {code for run in content["runs"] for code in run["reasons"]}
-    if status == 4:  # which happens on a busy machine
+    if status == 4:  # status 4 happens on a busy machine
         assert reasons == {"client-bound"}
         return
     assert reasons == set()

@@ -40,7 +40,7 @@ def test_client_work_of_both_cases_is_subtracted_once() -> None:
     """A null server costs nothing beyond the floor."""
     here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
     there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}
-    floor = 7 + 10 + 5 + 3 + 2  # prepare, send, answer at once, decode
+    floor = 7 + 10 + 5 + 3 + 2  # the floor's stages are: prepare, send, answer at once, decode
     pair = pair_of(in_process(here), served(there, floor, 0, 20), reported=True)
     assert pair.floor_ns == 17
     assert pair.overhead_ns == 0

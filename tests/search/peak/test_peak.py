@@ -171,7 +171,7 @@ def test_a_hopeless_run_has_more_late_queries_than_allowed(
     assert hopeless
     assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
     out = capsys.readouterr().out
-    # bug: the number looked like the run's number, which may have been much larger
+    # Bug: the printed number looked like the number of late queries in the whole run, which may have been much larger.
     for probe in hopeless:
         assert f"≥ {probe['late']:,}" in out
         line = table.progress(1, Probe(**probe), "queries/s")
@@ -375,7 +375,8 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
                     pass
             except Stopped as e:
                 return System(0, {1: ("interrupted", 128 + e.signum)})(config, **how)
-            if len(system.configs) == 2:  # the result is saved, so nothing is left to stop
+            # The search has saved its result, so nothing is left to stop.
+            if len(system.configs) == 2:
                 signal.raise_signal(signal.SIGINT)
             return system(config, **how)
 
@@ -495,7 +496,8 @@ class _Disturbed:
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
         rate = finished.result["throughput_per_s"]["completed"]
-        infer_ns = self.busy_share * 2 * NS_PER_S / rate  # two instances with batches of one sample
+        # Two instances share the load in batches of one sample.
+        infer_ns = self.busy_share * 2 * NS_PER_S / rate
         made: dict[str, Any] = dict(finished.result)
         made["latency_ns"]["p50"] = self.p50_ns
         made["stages_ns"] = {
@@ -513,7 +515,8 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
 ) -> None:
     """Bug: a model that reaches 900 queries/s got a peak of 88, from eleven doubted runs, without a note."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
-    words = [word.replace("null", "ort") for word in SERVER]  # because null has no model
+    # The backend is ort, because null has no model.
+    words = [word.replace("null", "ort") for word in SERVER]
     assert searched(busy, *words, "--target-qps", "80")[0] == 0
     content = peak_json()
     runs = len(content["probes"])

@@ -181,7 +181,8 @@ def test_each_round_reverses_the_order_and_shares_a_seed(swept: Swept) -> None:
     }
     assert [c.model_sha256 for c in configs[:3]] == [None] * 3
     assert configs[3].model_sha256 == "a" * 64
-    assert [c.dataset_digest for c in configs[:2]] == [None, "b" * 64]  # all use one dataset
+    # All runtimes must use the dataset of the first runtime.
+    assert [c.dataset_digest for c in configs[:2]] == [None, "b" * 64]
     assert content["models"][0]["compared_with"] == "ort"
 
 
@@ -231,7 +232,7 @@ def test_doubt_about_the_machine_keeps_a_slow_backend_for_a_second_round(
     rest = "not at rest in 2 of 8 runs (busy-machine)"
     assert rest in out
     head, _, tail = Path("r/runtimes.html").read_text().partition("<table")
-    assert rest in head  # bug: the limits of the conclusion were printed below the table
+    assert rest in head  # bug: the page had the limits of the conclusion below the table
     assert rest not in tail
 
 
@@ -379,7 +380,7 @@ def test_interval_of_no_use_is_undecided() -> None:
     assert heads[:3] == ["runtime", "p99", "+-"]
     ranked["numbers"] = {"p99": {**number, "low": None}}
     heads = [column.name for column in table.table_of(one_model(ranked)).columns]
-    # bug: the column contained only dashes
+    # Bug: the table had a column that contained only dashes.
     assert heads[:3] == ["runtime", "p99", "as fast as the best"]
     near = {**number, "low": 2e6, "high": 2.2e6}
     assert table._interval_text([{**cell, "numbers": {"p99": near}}]).endswith("over the rounds")
@@ -476,7 +477,7 @@ def test_answers_of_onnx_runtime_are_the_right_digits(tmp_path: Path) -> None:
     dataset = DigitsDataset(DatasetSetup(inputs=load_model("digits").inputs))
     right = sum(dataset.label(index) == label for index, label in labels.items())
     assert right >= 0.95 * len(labels)
-    assert max(labels) - min(labels) > 400  # the samples are spread over all 500
+    assert max(labels) - min(labels) > 400  # the samples are spread over all 500 digits
 
 
 def test_stored_sweep_is_printed_again(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:

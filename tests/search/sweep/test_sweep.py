@@ -159,7 +159,7 @@ def test_missing_peak_is_searched_once(swept: Swept) -> None:
     assert [c.target_qps for c in system.configs[-2:]] == pytest.approx([peak / 2, peak], rel=1e-5)
     again, system = swept(System(1300.0), *SERVER, "--rate", "50%,75%,100%")
     assert again == 0
-    (config,) = system.configs  # existing files are kept
+    (config,) = system.configs  # two of the three points exist already, so only one run is made
     assert config.target_qps == pytest.approx(0.75 * peak, rel=1e-5)
     assert len(sweep_json()["points"]) == 3
 
@@ -285,7 +285,8 @@ def test_client_bound_at_two_rates_in_a_row_ends_only_its_state(
     assert said in capsys.readouterr().err
     page = Path("swept/sweep.html").read_text().replace("\xa0", " ")
     told = "400 queries/s (50% cache): every requested rate was VALID"
-    assert f'<p class="headline">{told}</p>' in page  # bug: it named no state
+    # Bug: the headline did not say which state it described.
+    assert f'<p class="headline">{told}</p>' in page
     assert '<p class="lead">The verb peak finds the highest</p>' in page
 
 
@@ -398,7 +399,8 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
     (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
-    (latency, *_) = figures({**content, "peak": 250})  # bug: a scale factor was called peak
+    # Bug: the plot used the word peak for a rate that only defines 100 %.
+    (latency, *_) = figures({**content, "peak": 250})
     told = [(n["text"], n["x"]) for n in latency.layout["annotations"]]
     assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
@@ -620,7 +622,8 @@ def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
     assert main(["sweep", *backend.split(), *rates.split()]) == 0
     points = sweep_json()["points"]
     times = [p["p99_ns"] for p in points]
-    assert times[-1] > 5 * max(times[:-1])  # below capacity a busy machine decides which is longer
+    # Below the capacity, a busy machine decides which time is longer.
+    assert times[-1] > 5 * max(times[:-1])
     assert [p["verdict"] for p in points] == ["VALID", "VALID", "INVALID"]
     for one in points:
         assert check(tmp_path / "swept" / one["folder"]) == []

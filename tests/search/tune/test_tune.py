@@ -404,7 +404,7 @@ def test_given_max_batch_is_kept_if_bare_loops_end_before_it(tuned: Tuned) -> No
 def test_default_plan_keeps_its_batch_if_bare_loops_end_before_it(tuned: Tuned) -> None:
     _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
     (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
-    assert default == "2 x 1, batch 64"  # the batch comes from the manifest
+    assert default == "2 x 1, batch 64"  # the manifest sets the batch of 64
     others = [one["plan"] for one in content["finalists"] if not one["is_default"]]
     assert others
     assert all(plan.endswith(", batch 4") for plan in others)
@@ -508,7 +508,7 @@ def test_layouts_fill_the_cores_or_half_of_them() -> None:
     six = Cores(tuple((n,) for n in range(6)))
     assert {(6, 1), (3, 2), (2, 3), (1, 6), (1, 3)} <= set(grid("offline", six))
     assert all(i * t <= 6 for i, t in grid("offline", six))
-    assert grid("server", six)[0] == (5, 1)  # the default leaves one core to LoadGen
+    assert grid("server", six)[0] == (5, 1)  # the default plan leaves one core to LoadGen
     assert set(grid("offline", six, threads=2)) == {(3, 2), (2, 2), (1, 2)}
     smt = Cores(((0, 2), (1, 3)))
     assert {(2, 2), (4, 1), (1, 4), (2, 1)} <= set(grid("offline", smt))
@@ -609,7 +609,9 @@ def test_the_least_time_of_a_sample_is_its_operations_at_the_peak(tmp_path: Path
     assert one is not None
     assert one > 0
     assert two == pytest.approx(one / 1.5)
-    assert four == pytest.approx(one / 4)  # because no peak is stored for four threads
+    # The bound assumes four times the peak of one thread, because no peak is stored for four
+    # threads.
+    assert four == pytest.approx(one / 4)
     for unknown in (
         least_sample_ns(config, path, lambda _threads: {}),
         least_sample_ns(config, None),
@@ -683,7 +685,7 @@ def test_current_values_of_a_backend_are_not_tried_again() -> None:
 
 
 def test_smallest_of_equally_good_batches_is_taken() -> None:
-    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger batches do not help
+    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # in this model, larger batches gain nothing
     offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
     values, best = best_batch(offline, times, 1, times.sizes)
     assert best == 1
@@ -704,7 +706,7 @@ def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(1.1)
     assert found.gain.high - found.gain.low < 1e-6
-    # because two plans always continue
+    # Two plans always continue, even if one is clearly faster.
     assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []
 
 
@@ -791,7 +793,7 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
     assert (found.service.ns > 0).all()
-    assert min(found.service.counts) >= 6  # three by each instance
+    assert min(found.service.counts) >= 6  # each of the two instances runs at least three loops
     assert found.tunable == {"graph": ["extended"]}
     assert found.fixed_batch is None
     assert names(tmp_path) == []

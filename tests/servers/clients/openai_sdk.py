@@ -54,7 +54,7 @@ assert [model.id for model in client.models.list()] == ["tinylm"]
 assert client.models.retrieve("tinylm").id == "tinylm"
 
 
-# Responses
+# Requests to the Responses API.
 reply = client.responses.create(model="tinylm", input=PROMPT, max_output_tokens=20, store=False)
 assert (reply.output_text, reply.status) == (ANSWER, "completed")
 assert reply.usage.output_tokens == len(ANSWER) + 1
@@ -69,7 +69,7 @@ with client.responses.stream(model="tinylm", input=PROMPT) as responses:
     assert len(parts) > 1
     assert responses.get_final_response().output_text == ANSWER
 
-# Vectors, once in base64, which the SDK requests by default, and once as numbers
+# Requests for vectors, once in base64, which the SDK requests by default, and once as numbers.
 TEXTS = [PROMPT, "reverse 1="]
 short = client.embeddings.create(model="tinylm", input=TEXTS)
 plain = client.embeddings.create(model="tinylm", input=TEXTS, encoding_format="float")

@@ -19,7 +19,7 @@ def main() -> None:
         captions = [row["caption"] for row in csv.DictReader(file, delimiter="\t")]
     right = total = 0
     with open(options.mlperf_accuracy_file) as file:  # noqa: PTH123
-        for line in file:  # because 5,000 images do not fit into memory
+        for line in file:  # the file is read by lines, because 5,000 images do not fit into memory
             if len(text := line.strip("[], \n")) == 0:
                 continue
             row = json.loads(text)

@@ -143,7 +143,7 @@ class Connection:
 
     def close(self) -> None:
         with suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread
+            self.sock.shutdown(socket.SHUT_RDWR)  # the shutdown wakes the reading thread
         self.sock.close()
 
     def reset(self) -> None:
@@ -207,7 +207,7 @@ class BadServer:
     def close(self) -> None:
         """Refuses new connections, and closes open ones."""
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
+            self._listening.shutdown(socket.SHUT_RDWR)  # the shutdown wakes the accepting thread
         self._listening.close()
         with self._lock:
             self._accepts = False
@@ -261,7 +261,7 @@ class BadServer:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            # in this thread, because a handshake would delay the accepting thread
+            # The handshake runs in this thread, because it would delay the accepting thread.
             if self._tls is not None:
                 connection.sock = self._tls.wrap_socket(connection.sock, server_side=True)
             while (request := read_request(connection.sock, self.idle_s)) is not None:
@@ -347,7 +347,7 @@ def metadata(request: Request) -> Reply:
     return Reply(json.dumps(content).encode(), 200, headers)
 
 
-# Which requests misbehave.
+# These functions choose the requests that misbehave.
 
 
 def at(number: int, behaviour: Behaviour) -> Behaviour:
@@ -376,7 +376,7 @@ def good(connection: Connection, request: Request, nth: int) -> None:
     connection.send(connection.reply(request))
 
 
-# The connection.
+# These behaviours break the connection.
 
 
 def reset_before(connection: Connection, request: Request, nth: int) -> None:
@@ -386,7 +386,8 @@ def reset_before(connection: Connection, request: Request, nth: int) -> None:
 def reset_within(connection: Connection, request: Request, nth: int) -> None:
     """Resets the connection when the client has received half of the reply."""
     _send_half(connection, request)
-    time.sleep(0.05)  # because a reset discards data that the client has not read
+    # A reset discards data that the client has not read, so the client gets time to read.
+    time.sleep(0.05)
     connection.reset()
 
 
@@ -434,7 +435,7 @@ def restart(down_s: float) -> Behaviour:
     return behave
 
 
-# Time.
+# These behaviours take too much time.
 
 
 def stall(seconds: float) -> Behaviour:
@@ -469,7 +470,7 @@ def freeze_all(connection: Connection, request: Request, nth: int) -> None:
     freeze(connection, request, nth)
 
 
-# The form of the reply.
+# These behaviours break the form of the reply.
 
 
 def one_byte_segments(connection: Connection, request: Request, nth: int) -> None:
@@ -528,7 +529,7 @@ def garbage(data: bytes | None = None) -> Behaviour:
     return behave
 
 
-# The content of the reply.
+# These behaviours break the content of the reply.
 
 
 def refuse(status: int, retry_after: str | None = None, text: str = "overloaded") -> Behaviour:

@@ -165,7 +165,7 @@ class GrpcServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._server.stop(None)  # because grpcio's thread ends 0.2 s later
+        self._server.stop(None)  # the call does not wait, because grpcio's thread ends 0.2 s later
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ def serving_json(service: Service, port: int = 0) -> Iterator[str]:
             asked = Asked(self.command, self.path, headers, self.rfile.read(size))
             try:
                 status, content = service(asked)
-            except json.JSONDecodeError as e:  # such as a GET of a metrics page
+            except json.JSONDecodeError as e:  # a GET of a metrics page has no JSON
                 status, content = 400, {"error": str(e)}
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.reply(body, status, "application/json")

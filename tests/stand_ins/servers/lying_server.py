@@ -40,7 +40,7 @@ def key(prompt: Any) -> str:
     return json.dumps(prompt)
 
 
-# Caches and tables
+# These servers lie about caches and tables.
 
 
 def warm_cache() -> Dialect:
@@ -83,7 +83,7 @@ def second_time() -> Dialect:
     return replace(SHORT, stream=stream)
 
 
-# Answers
+# These servers lie in their answers.
 
 
 def random_answers() -> Dialect:
@@ -112,7 +112,7 @@ def filler(ask: Ask) -> list[int]:
     return [*ask.ids[:_SHORT], *[7] * (ask.most - _SHORT)]
 
 
-# Streams
+# These servers lie in their streams.
 
 
 Stream = Callable[[Ask, Iterator[Chunk]], Iterator[Chunk]]
@@ -215,7 +215,7 @@ def other_choice(_path: str, sent: bytes) -> bytes:
     return sent.replace(b'"index": 0', b'"index": 1')
 
 
-# Pages of metrics
+# These servers lie on their metrics pages.
 
 
 def page_of(tokens: int, hits: int) -> Dialect:

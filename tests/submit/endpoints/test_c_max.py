@@ -25,10 +25,10 @@ def saturated(room: int, first: int, most: int = 1 << 17) -> int | None:
 @pytest.mark.parametrize(
     ("room", "expected"),
     [
-        (10, 34),  # because nothing above the first concurrency grows
-        (40, 48),  # because 34 to 68 grows by 18 %, but 48 to 68 does not grow
+        (10, 34),  # the rate does not grow above the first concurrency
+        (40, 48),  # the rate grows by 18 % from 34 to 68, but not from 48 to 68
         (68, 68),
-        (100, 136),  # because 68 to 136 grows by 47 %
+        (100, 136),  # the rate grows by 47 % from 68 to 136
         (1000, 1088),
     ],
 )
@@ -70,7 +70,7 @@ def server() -> Iterator[str]:
     ("slo", "least", "most"),
     [
         ("", 48, 68),
-        # When the server has no room for more requests, they wait until an answer ends, 100 ms later.
+        # If the server has no room for more requests, new requests wait until an answer ends, 100 ms later.
         ("ttft:p90=60ms", ROOM - 2, ROOM + 6),
     ],
     ids=["saturation", "bound"],
@@ -89,6 +89,6 @@ def test_plan_finds_c_max_of_a_served_model(
     (c_max,) = (int(line.split()[1]) for line in out.splitlines() if line.startswith("C_max"))
     assert least <= c_max <= most
     assert slo or "in flight" in err
-    # the stored value is used without a search
+    # `plan` uses the stored value without a search.
     assert main(["endpoints", "plan", "--work", str(work), "--quiet"]) == 0
     assert f"C_max       {c_max}" in capsys.readouterr().out

@@ -151,7 +151,7 @@ def test_rates_of_a_rehearsal_give_passes_and_hours(
     assert main(["endpoints", "plan", "--work", str(work)]) == 0
     out, err = capsys.readouterr()
     row = [line.split() for line in out.splitlines() if line.startswith("r64")][-1]
-    # At 500/s, 1,200 s take 44.9 passes of 13,368 samples after the first pass.
+    # At 500/s, the 1,200 s after the first pass take 44.9 passes of 13,368 samples.
     assert row[5:8] == ["missing", "46", "614,928"]
     assert "r1 takes 44:33:46, because the rules require at least 5 passes of the data set" in err
 

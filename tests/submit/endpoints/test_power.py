@@ -53,11 +53,12 @@ FABRIC = {
 @pytest.mark.parametrize(
     ("content", "kw"),
     [
-        (whole(one_set()), 2.1),  # (200 + 4 x 300) x 1.5
+        (whole(one_set()), 2.1),  # 2.1 kW are (200 + 4 x 300) W x 1.5
         (whole(one_set(), cooling="liquid"), 1.82),
         (whole(one_set(power_method="published_system", published_power=watts(5000))), 5.0),
         (whole(one_set(power_method="node_scaling", published_power=watts(8000), nodes_in_published_rack=4)), 2.0),
-        (whole(one_set(nodes_provisioned=2), scale_out=FABRIC), 5.33),  # 2 x 1.5 x (1400 + 75) + 900
+        # 5.33 kW are 2 x 1.5 x (1400 + 75) W + 900 W.
+        (whole(one_set(nodes_provisioned=2), scale_out=FABRIC), 5.33),
         (whole(one_set(), declared_provisioned_power={**watts(0), "value_w": 7000}), 7.0),
     ],
 )  # fmt: skip

@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.limit_s(3000)]
 POINTS = (1, 4, 8, 16, 32, 48, 64)
 PROMPTS = 40
 ALLOWED = {
-    # The rehearsal breaks these rules because its model is not a benchmark's, its points are short, and its power comes
-    # from the rules' table.
+    # The rehearsal breaks these rules because its model does not belong to a benchmark, its points are short, and its
+    # power comes from the rules' table.
     *("model-name-valid", "model-name-consistency", "accuracy-gate"),
     *("point-duration", "steady-state-basis", "power-estimated"),
 }
@@ -63,7 +63,7 @@ def prompts(path: Path) -> None:
         task = generator.choice(("sort", "reverse"))
         answer = "".join(sorted(digits)) if task == "sort" else digits[::-1]
         rows.append({"prompt": f"{task} {digits}=", "answer": answer})
-    # The client parses a column of digits as numbers, which it cannot score, so one row contains a word.
+    # The client reads a column of digits as numbers, which it cannot score, so one row contains a word.
     rows[-1]["answer"] = "a word"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -224,6 +224,6 @@ def test_a_rehearsal_ends_in_a_tree_with_two_complaints_only(
     assert {row[0] for row in outcomes[0].errors} == {"model-name-valid"}
     assert outcomes[1].passed
     power = json.loads(next(tree.rglob("system_power.json")).read_text())
-    assert power["provisioned_power_kw"] == 2.02  # (350 + 1,000) x 1.5
+    assert power["provisioned_power_kw"] == 2.02  # 2.02 kW are (350 + 1,000) W x 1.5
     score = json.loads(next(tree.rglob("r64/accuracy_results.json")).read_text())
     assert score["accuracy_scores"][0]["score"] > 0.9

@@ -297,7 +297,7 @@ def test_a_file_that_is_not_the_clients_is_refused(text: str, tmp_path: Path) ->
 def test_the_official_window_needs_its_600_seconds(tmp_path: Path) -> None:
     short = read_events(written(tmp_path, made_events()), words)
     assert steady_block(short, SIZE)["status"] == "insufficient_duration"
-    for one in short.samples:  # makes the same run a thousand times slower
+    for one in short.samples:  # the loop makes the same run ten thousand times slower
         for name in ("issued_ns", "first_ns", "complete_ns"):
             setattr(one, name, getattr(one, name) * 1000 * 10)
     found = steady_block(short, SIZE)

@@ -126,7 +126,7 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
     if rehearsal.needs:
         pytest.importorskip(rehearsal.needs)
     work = ["--work", str(tmp_path / "work")]
-    # An answer takes long compared with the delays of a busy machine.
+    # Each answer takes longer than the delays of a busy machine.
     service = makers.paced(rehearsal.serve(tmp_path / "data"), 0.15)
     with serving_json(service) as url:
         words = [

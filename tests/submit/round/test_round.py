@@ -134,7 +134,8 @@ def test_a_shipped_manifest_has_its_benchmarks_numbers(name: str) -> None:
     if accuracy is None or accuracy.target is None:
         return
     targets = [(bound.reference, bound.value) for bound in benchmark.targets.values()]
-    targets += [(100 - score, 100 - value) for score, value in targets]  # for error rates
+    # Error rates are 100 minus the score.
+    targets += [(100 - score, 100 - value) for score, value in targets]
     assert any(
         accuracy.target == pytest.approx(value, abs=5e-4)
         and accuracy.reference in (None, pytest.approx(score))

@@ -100,7 +100,7 @@ def test_unreadable_request_ends_only_its_connection(server: NullServer, request
 def test_a_client_that_vanishes_ends_nothing(server: NullServer) -> None:
     for _ in range(20):
         sock = connected(server)
-        # makes `close` send RST
+        # With this option, `close` sends RST.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.sendall(GET * 50)
         sock.close()

@@ -30,7 +30,7 @@ def unpacked(package: str, folder: Path) -> Path:
     """Unpacks a Debian package into `folder`, and returns the folder of its programs."""
     if shutil.which("apt-get") is None:
         pytest.skip(f"needs {package} on PATH, or Debian's packages")
-    folder.chmod(0o777)  # because apt downloads as a separate user
+    folder.chmod(0o777)  # apt downloads as a separate user, who must be able to write to the folder
     fetched = subprocess.run(
         ["apt-get", "download", package], cwd=folder, capture_output=True, check=False
     )
