@@ -135,10 +135,8 @@ def of_tensorflow(path: str, guide: bool) -> Made:
             for name, spec in function.structured_input_signature[1].items()
         }
 
-        def loop(
-            _variables: object = model,
-            # The argument keeps the model alive, because the function needs its variables.
-        ) -> object:
+        # The argument keeps the model alive, because the function needs its variables.
+        def loop(_variables: object = model) -> object:
             return [tensor.numpy() for tensor in function(**inputs).values()]
 
         return [loop]
@@ -238,7 +236,7 @@ def of_ncnn(path: str, guide: bool) -> Made:
 
 
 def _ncnn_sizes(words: Sequence[str]) -> list[int]:
-    """Returns channels, height and width, although the line may contain only some of them."""
+    """Returns channels, height and width, although the line may contain only one or two of these sizes."""
     sizes = dict(word.split("=") for word in words)
     return [int(sizes[key]) for key in ("2", "1", "0") if key in sizes]
 

@@ -55,7 +55,9 @@ class Seen(NamedTuple):
 
 
 def ratios(runs: Mapping[str, Sequence[Seen]]) -> Mapping[str, Estimate]:
-    """Returns our value divided by theirs for each number, with a bootstrap interval over the passes of every run."""
+    """Returns our value divided by the other client's value for each number, with a bootstrap interval over the passes
+    of every run.
+    """
     generator = np.random.default_rng(0)
 
     def drawn(one: Seen) -> Mapping[str, float]:
@@ -99,7 +101,7 @@ def judged(found: Estimate) -> str:
 def line(
     concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
 ) -> str:
-    """Returns a point's row: the ratios, and the times that explain them."""
+    """Returns a point's row: the ratios, and the times that explain the ratios."""
     shown = [f"{name} {e.value:.4f} [{e.low:.4f}, {e.high:.4f}]" for name, e in found.items()]
     mean = {side: [sum(v) / len(many) for v in zip(*map(_times, many), strict=True)] for side, many in runs.items()}  # fmt: skip
     words = ("TTFT", "TPOT", "lag", "after")

@@ -6,8 +6,9 @@ null server.
 Each client keeps 64 requests in flight and otherwise uses its default settings. The client's numbers come from its own
 report.
 The server answers any request immediately with the same two tokens. FOLDER: a separate environment for AIPerf and
-guidellm. If the environment is missing, the script creates it with uv or pip, and trains a tokenizer for it. MLCommons'
-endpoints is not on a package index, so pass its program, from a Python 3.12 environment, with --endpoints.
+guidellm. If the environment is missing, the script creates it with uv or pip, and trains a tokenizer for the
+environment. MLCommons' endpoints is not on a package index, so pass its program, from a Python 3.12 environment, with
+--endpoints.
 """
 
 import argparse
@@ -29,8 +30,8 @@ from harness.wire.null.server import NullServer
 IN_FLIGHT = 64
 REQUESTS = 5000
 OWN_REQUESTS = 50_000
-"""Number of requests per round for the harness and endpoints. These two clients are faster than the others, so fewer
-requests would make the round too short.
+"""Number of requests per round for the harness and endpoints. These two clients are faster than the other clients, so
+fewer requests would make the round too short.
 """
 LIMIT_S = 300
 
@@ -132,7 +133,7 @@ def run(program: Path | str, *words: str) -> None:
 
 
 def installed(venv: Path) -> Path:
-    """Returns the environment's tokenizer. Creates the environment and the tokenizer if they are missing."""
+    """Returns the environment's tokenizer. Creates the environment and the tokenizer if either is missing."""
     tokenizer, python = venv / "tokenizer", venv / "bin/python"
     if tokenizer.is_dir():
         return tokenizer

@@ -34,7 +34,7 @@ class Run:
     in ns.
 
     ended_ns: end of the command, accurate to 50 ms. supervisor_peak_bytes: peak of the supervisor's resident memory,
-    last read before it ended.
+    last read before the supervisor ended.
     """
 
     result: dict[str, Any]

@@ -3,18 +3,18 @@ concurrencies.
 
     python benchmarks/endpoints_clients.py --client CHECKOUT [--work FOLDER] [--concurrencies 1,2,3,...] [--seconds 20]
 
-CHECKOUT: mlcommons/endpoints at a published commit; it stays unmodified. FOLDER keeps a copy of the client and the
-client's environment, which `uv` creates with Python 3.12 if it is missing. `serve tinylm` runs in a separate process
-and sends each answer at fixed times (`paced.py`), so that the processor does not limit the server. Both clients make
-the same number of passes over the same prompts, and stream 16 tokens per prompt. A point consists of four runs, in the
-order ours, theirs, theirs, ours.
+CHECKOUT: mlcommons/endpoints at a published commit; the script leaves the checkout unmodified. FOLDER keeps a copy of
+the client and the client's environment, which `uv` creates with Python 3.12 if it is missing. `serve tinylm` runs in a
+separate process and sends each answer at fixed times (`paced.py`), so that the processor does not limit the server.
+Both clients make the same number of passes over the same prompts, and stream 16 tokens per prompt. A point consists of
+four runs, in this order: our client, the other client, the other client, our client.
 
 The same function of `endpoints witness` computes the four numbers of both clients, from MLCommons' events.jsonl and
-from the harness's journal. Each row is one point. A row shows each of our numbers divided by theirs, with a 95 %
-bootstrap interval over the passes, and then the times that explain the ratios. `after` is the mean TTFT minus the mean
-TTFT that the server reports for the same requests. This difference consists of the network, the client, and the time
-until the client takes its time stamp. If an interval lies outside 1 %, the exit status is 4. Ten points take about 20
-minutes.
+from the harness's journal. Each row is one point. A row shows each of our numbers divided by the other client's number,
+with a 95 % bootstrap interval over the passes, and then the times that explain the ratios. `after` is the mean TTFT
+minus the mean TTFT that the server reports for the same requests. This difference consists of the network, the client,
+and the time until the client takes its time stamp. If an interval lies outside 1 %, the exit status is 4. Ten points
+take about 20 minutes.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 
     python benchmarks/events.py [--rate 20000] [--streams 400] [--seconds 5] [--rounds 3]
 
-A server in a separate process sends one token per event in vLLM's format. The token's text is the time at which it was
-sent. The delay is the client's time stamp of a token minus the time in the token's text. The bare loop uses the
-kernel's time stamp of the same bytes, and does not parse them. The client and the server each run on one core.
+A server in a separate process sends one token per event in vLLM's format. The token's text is the time at which the
+server sent the token. The delay is the client's time stamp of a token minus the time in the token's text. The bare loop
+uses the kernel's time stamp of the same bytes, and does not parse the bytes. The client and the server each run on one
+core.
 """
 
 import argparse

@@ -174,8 +174,8 @@ def of_trees(_folder: Path) -> Mapping[str, Path]:
 
 
 def of_ncnn(folder: Path) -> Mapping[str, Path]:
-    """Creates ncnn files by converting the ONNX files, and writes the shapes into them. Omits the encoder, because pnnx
-    cannot convert it.
+    """Creates ncnn files by converting the ONNX files, and writes the shapes into the ncnn files. Omits the encoder,
+    because pnnx cannot convert it.
     """
     found = find_spec("pnnx")
     if found is None or found.origin is None:

@@ -41,7 +41,7 @@ BFCL = {
     "parallel": 200, "parallel_multiple": 200, "live_simple": 258, "live_multiple": 1053,
     "live_parallel": 16, "live_parallel_multiple": 24, "irrelevance": 240, "live_irrelevance": 884,
 }  # fmt: skip
-"""Maps each subset of BFCL v4 to its number of samples; MLPerf uses 995 of them."""
+"""Maps each subset of BFCL v4 to its number of samples; MLPerf uses 995 of all samples."""
 
 
 def speech(folder: Path) -> Service:

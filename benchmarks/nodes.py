@@ -5,8 +5,8 @@
 
 MODEL: names from `list`, by default light/squeezenet and digits. In Offline with batches of 8, each pair gives two
 ratios of the node to the model in process: samples/s, and the CPU time per sample of driver and node together. On a
-busy machine, the ratio of CPU times is more reliable, because it hardly changes with load. In single-stream, each pair
-gives the time that a node adds to p50.
+busy machine, the ratio of CPU times is more reliable, because this ratio hardly changes with load. In single-stream,
+each pair gives the time that a node adds to p50.
 
 --workers: measures how many batches per second one driver hands out, with a model that sleeps, on 8 nodes of 8
 instances, and what it costs to choose among more nodes.
@@ -72,7 +72,7 @@ def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
 
 
 def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
-    """Returns a line with the batches/s of a model that sleeps, and their share of the rate that the sleep allows."""
+    """Returns a line with the batches/s of a model that sleeps, and with their share of the rate that the sleep allows."""
     words = [
         *("--backend", f"{Path(__file__).parent / 'sleeper.py'}:Sleeper", "--threads", "1"),
         *(

@@ -19,8 +19,8 @@ _TURN_S = 0.0005
 
 CYCLE, _STEP = 13, 5
 SPREAD = 0.1
-"""Answers are faster or slower than the mean by up to this share, so that they do not end together. Each speed occurs
-once in any `CYCLE` consecutive answers, and p90 coincides with one of the speeds instead of lying between two.
+"""Answers are faster or slower than the mean by up to this share, so that the answers do not end together. Each speed
+occurs once in any `CYCLE` consecutive answers, and p90 coincides with one of the speeds instead of lying between two.
 """
 
 

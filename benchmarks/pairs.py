@@ -1,7 +1,7 @@
 """Measures ratios and differences in alternating pairs, and decides whether this machine can resolve them.
 
-A and B are measured in the order A B, B A, A B, ..., so that drift affects both. In this order, two runs of the same
-side also follow each other (B B, A A, ...). These neighbouring runs are the A/A comparison.
+A and B are measured in the order A B, B A, A B, ..., so that drift affects A and B equally. In this order, two runs of
+the same side also follow each other (B B, A A, ...). These neighbouring runs are the A/A comparison.
 """
 
 from collections.abc import Callable, Sequence

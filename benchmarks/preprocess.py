@@ -61,7 +61,7 @@ def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | Non
 
 
 def write_images(folder: Path, count: int) -> None:
-    """Writes a hundred different crops of scikit-learn's two photographs, and repeats them up to `count`."""
+    """Writes a hundred different crops of scikit-learn's two photographs, and repeats the crops up to `count`."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 

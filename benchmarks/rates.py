@@ -17,7 +17,7 @@ Seen = Mapping[int, Sequence[tuple[bool, float]]]
 def search(
     run: Callable[[int], tuple[bool, float]], ladder: Sequence[int], count: int, noise: Noise
 ) -> Seen:
-    """Makes `count` runs at every rate. The rates take turns, so that a slow minute affects all of them."""
+    """Makes `count` runs at every rate. The rates take turns, so that a slow minute affects all rates."""
     seen: dict[int, list[tuple[bool, float]]] = {rate: [] for rate in ladder}
     for turn in range(count):
         for rate in ladder if turn % 2 == 0 else reversed(ladder):

@@ -186,7 +186,7 @@ def peak_share(count: int, noise: Noise) -> list[Row]:
 
 
 def _peak(*arguments: str) -> float:
-    """Returns the queries/s that `peak` finds, or 0 if it finds no peak."""
+    """Returns the queries/s that `peak` finds, or 0 if `peak` finds none."""
     with tempfile.TemporaryDirectory() as parent:
         done = subprocess.run(
             [

@@ -87,7 +87,7 @@ class Reference:
 
 @contextmanager
 def reference_images() -> Iterator[Path]:
-    """Yields a folder of preprocessed noise images, and removes it afterwards."""
+    """Yields a folder of preprocessed noise images, and removes the folder afterwards."""
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as parent:
         for i in range(IMAGES):

@@ -120,7 +120,7 @@ def _names(text: str) -> list[str]:
 
 
 def rehearse(name: str, work: Path, official: Path | None, *, together: bool) -> int:
-    """Rehearses one benchmark. Returns the exit status of `check`, or of the runs if they failed."""
+    """Rehearses one benchmark. Returns the exit status of `check`, or the exit status of the runs if the runs failed."""
     work.mkdir(parents=True, exist_ok=True)
     kind = KINDS.get(name)
     words = _own_model(name, kind, work) if kind else SERVED[name](work)

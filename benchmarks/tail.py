@@ -187,7 +187,7 @@ class Bench:
         return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
-        """Returns the reference harness's tail at this rate; None if it cannot serve the model."""
+        """Returns the reference harness's tail at this rate; None if the reference harness cannot serve the model."""
         if self._reference is None or self._file is None:
             return None
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))

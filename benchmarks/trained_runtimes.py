@@ -79,7 +79,7 @@ class Source(NamedTuple):
     inputs: Sequence[str]
     outputs: Sequence[str]
     in_file: Mapping[str, str]
-    """Maps a name in the manifest to the name in the ONNX file, if they differ."""
+    """Maps a name in the manifest to the name in the ONNX file, if the two names differ."""
     shapes: Mapping[str, Sequence[int]]
     """Maps a name in the manifest to the shape of one sample, with a batch of 1."""
     dtypes: Mapping[str, str]

@@ -1,6 +1,6 @@
 """Runs the command with or without an active supervisor: watching.py looks|blind ARGUMENTS...
 
-looks: the supervisor also formats the progress line that a terminal would show, and discards it.
+looks: the supervisor also formats the progress line that a terminal would show, and discards the line.
 blind: the supervisor never reads the journal or the machine.
 """
 

@@ -91,7 +91,7 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
 
 
 def asked(results: Path, **options: Any) -> str:
-    """Returns the live page of a run with these options and without any query yet."""
+    """Returns the live page of a run with these options before the first query of the run."""
     result = json.loads((results / "server/result.json").read_text()) | {"model": EVIL}
     (results / RUN / "result.json").write_text(json.dumps(result))
     (results / RUN / "findings.json").write_text(json.dumps({"asked": options}))

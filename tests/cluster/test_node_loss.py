@@ -1,4 +1,4 @@
-"""Nodes that end, stop, slow down or are the wrong nodes: the run's messages, and what it leaves behind."""
+"""Nodes that end, stop, slow down or are the wrong nodes: the messages of the run, and what the run leaves behind."""
 
 import os
 import signal

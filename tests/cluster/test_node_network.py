@@ -1,4 +1,6 @@
-"""Nodes behind a network that delays, holds and cuts connections: the run's messages, and what it leaves behind."""
+"""Nodes behind a network that delays, holds and cuts connections: the messages of the run, and what the run leaves
+behind.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -117,8 +117,8 @@ def test_a_broken_plug_in_file_prints_one_line_and_exits_with_3(
 
 
 def test_a_class_that_is_not_in_the_file_is_found_without_running_it(tmp_path: Path) -> None:
-    """Bug: only the measured process reported this, with the internal name of the module, after the folder had been
-    made.
+    """Bug: only the measured process reported the missing class, with the internal name of the module, after the folder
+    had been made.
     """
     path = tmp_path / "str ds.py"
     path.write_text("1 / 0")

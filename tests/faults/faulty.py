@@ -60,7 +60,7 @@ class RaisesOnce(Faulty):
 
 
 class CutsCorners(Faulty):
-    """Answers differently in the first process, the performance run, than in the second."""
+    """Answers differently in the first process, which makes the performance run, than in the second process."""
 
     def __enter__(self) -> Self:
         mark = Path(self.mark)

@@ -38,7 +38,7 @@ def test_a_busy_machine_is_a_doubt(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quota() -> Iterator[Path]:
-    """Yields a cgroup limited to a fifth of a core, in the version of cgroups that is writable on this machine."""
+    """Yields a cgroup limited to a fifth of a core, in the version of cgroups that the test can write on this machine."""
     folder, limits = (
         CPU / "harness-test",
         {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},

@@ -44,7 +44,7 @@ def test_a_requested_port_that_is_taken_ends_the_command(tmp_path: Path) -> None
 
 @contextmanager
 def _default_port_taken() -> Iterator[None]:
-    """Waits until runs of other tests free the port, because they might free it during this test."""
+    """Waits until runs of other tests free the port, because those runs might otherwise free the port during this test."""
     deadline = time.monotonic() + LIMIT_S
     server = None
     while server is None:

@@ -35,7 +35,7 @@ ORDER = (
         "__main__",
     ),
 )
-"""The files and packages ("rooms") in `harness/`; each may import the ones to its left."""
+"""The files and packages ("rooms") in `harness/`; each may import the files and packages to its left."""
 
 SIBLINGS = ("search", "explain", "submit")
 """Packages that must not import each other."""

@@ -35,7 +35,7 @@ LONGEST_NAME = 70
 
 PLACES = ("harness", "backends", "datasets", "accuracy", "scenarios", "pytest_mlperf_harness.py")
 NOT_OURS = ("CHANGELOG.md",)
-"""Not checked, because the history keeps its old words."""
+"""Files that are not checked, because the history keeps its old words."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str, bool]]:

@@ -15,7 +15,7 @@ from tests.builders.support import SCENARIOS
 from tests.faults.command import Ended, result, start
 
 MADE_FROM_A_SEED = ("basic-pitch", "ppocr-rec")
-"""Models whose dataset is generated for them."""
+"""Models whose datasets are generated from a seed."""
 
 MODELS = (*MADE_FROM_A_SEED, "magika", "silero-vad")
 RUNTIMES = [

@@ -39,7 +39,7 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
 
 
 def test_official_run_notes_that_its_backend_waited() -> None:
-    """Bug: only `submit pack` reported this, after all runs, and mistook waiting for a core for sleeping."""
+    """Bug: only `submit pack` reported the waiting, after all runs, and mistook waiting for a core for sleeping."""
     used = {**ENDED["used"], "cpu_s": 0.0, "run_queue_s": 0.0}
 
     def notes(**changed: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Real runs follow the plan as observed from outside, and report it in result.json."""
+"""Real runs follow the plan, as the test observes from outside, and report the plan in result.json."""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""Runs of models behind JSON services: the manifest describes the service, and the command line may override it."""
+"""Runs of models behind JSON services: the manifest describes the service, and the command line may override the
+manifest.
+"""
 
 import json
 from collections.abc import Iterator

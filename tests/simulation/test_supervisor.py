@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     finished: Finished | None
     error: Exception | None
     folder: Path
-    """The folder of the stored run; it does not exist if the run was not stored."""
+    """The folder of the stored run; the folder does not exist if the run was not stored."""
     stored: dict[str, Any] | None
     """The content of result.json; None if the run was not stored."""
 

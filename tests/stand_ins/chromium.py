@@ -53,8 +53,8 @@ def photograph(page: Path, picture: Path, *, width: int, height: int, dark: bool
 
 
 def width_needed(page: Path, width: int) -> int:
-    """Returns the width in pixels that the page needs in a frame of this width; it is larger if the page scrolls
-    sideways.
+    """Returns the width in pixels that the page needs in a frame of this width; the result is larger than the frame if
+    the page scrolls sideways.
 
     A frame is used because a browser window cannot be as narrow as a phone.
     """

@@ -149,7 +149,7 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
 
 
 def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None:
-    """The rules allow this, and both logs then are single-stream logs."""
+    """The rules allow an edge system to infer Offline from SingleStream, and both logs then are single-stream logs."""
     for part in ("performance", "accuracy"):
         for source in (tree / OPEN / "SingleStream" / part).rglob("*"):
             if source.is_file():

@@ -288,7 +288,7 @@ def test_rehearsal_beside_its_servers_has_a_note(tmp_path: Path) -> None:
 def test_a_rehearsal_with_serve_from_plan_to_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Makes real runs of one second each against a real server, packs and checks them."""
+    """Makes real runs of one second each against a real server, then packs and checks the runs."""
     pytest.importorskip("onnxruntime")
     work = ["--work", str(tmp_path / "work")]
     words = [

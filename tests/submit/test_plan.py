@@ -284,8 +284,8 @@ def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
 def test_a_changed_run_is_failed_and_each_is_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `plan` trusted result.json without checking it. The stand-ins have no journal, so this test only counts the
-    comparisons; the slow rehearsal below makes them.
+    """Bug: `plan` trusted result.json without checking the run. The stand-ins have no journal, so this test only counts
+    the comparisons; the slow rehearsal below makes real comparisons.
     """
     seen: list[str] = []
 
@@ -554,7 +554,7 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_later_options_are_stored_until_a_run_exists(tmp_path: Path) -> None:
-    """Bug: `plan` asked for --target-qps and then refused it: "request.yaml has no target_qps: edit that file"."""
+    """Bug: `plan` asked for --target-qps and then refused the option: "request.yaml has no target_qps: edit that file"."""
     words = ("submit", "plan", "--work", str(tmp_path))
     assert "Server needs a rate: pass --target-qps" in run_here(*words, *WORDS[:-2]).said
     folder = tmp_path / "runs/Server-performance"
@@ -859,7 +859,7 @@ def test_an_audit_is_a_performance_run_with_a_file_that_exists(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_runs")
 def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
-    """Makes real runs of one second each, for three scenarios and both audits, packs and checks them.
+    """Makes real runs of one second each, for three scenarios and both audits, then packs and checks the runs.
 
     Bug: `submit pack` accepted a run whose log was edited, although `check RUN` refused it.
     """

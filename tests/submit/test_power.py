@@ -1,4 +1,4 @@
-"""A submission with power: only PTDaemon sessions count, and they are packed unchanged.
+"""A submission with power: only PTDaemon sessions count, and `pack` copies the sessions unchanged.
 
 The sessions are made up and satisfy every rule (tests/builders/submission/power.py);
 tests/machine/power/test_ptdaemon_client.py takes the same steps with power-dev's own client and server.

@@ -1,4 +1,4 @@
-"""`submit check --raw` verifies the untruncated logs, and finds impossible rows and different answers in them.
+"""`submit check --raw` verifies the untruncated logs, and finds impossible rows and different answers in these logs.
 
 The hashes of logs and texts agree, as if the faults had existed before the logs were truncated.
 """

@@ -676,7 +676,9 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
 def test_resent_request_gets_the_connection_opened_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a connection that opened immediately was ready before the flight waited for it, so the flight hung."""
+    """Bug: a connection that opened immediately was ready before the flight waited for the connection, so the flight
+    hung.
+    """
     with served(closes_on_second) as server, opened(server) as flights:
         flown(flights, [1])
         monkeypatch.setattr(

@@ -364,7 +364,7 @@ def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
 
 
 def server(**changes: Any) -> Mutation:
-    """Changes values in the log of the closed Server run; the next functions do this for the other scenarios."""
+    """Changes values in the log of the closed Server run; the next functions change the logs of the other scenarios."""
     return log(f"{SERVER}/{RUN}", **changes)
 
 

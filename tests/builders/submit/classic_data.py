@@ -1,5 +1,5 @@
-"""Samples for resnet, yolo, bert and 3d-unet in the formats of their data sets, and models that answer all but one of
-them correctly.
+"""Samples for resnet, yolo, bert and 3d-unet in the formats of their data sets, and models that answer every sample but
+one correctly.
 """
 
 import json
@@ -53,7 +53,7 @@ def resnet(work: Path, count: int = COUNT) -> tuple[Path, Path]:
 
 
 def yolo(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Writes images with one object, which is in the same place in all but one of them."""
+    """Writes images with one object each; the object is in the same place in every image but one."""
     data = work / "coco"
     (data / "val2017").mkdir(parents=True)
     (data / "annotations").mkdir()
@@ -96,7 +96,7 @@ def yolo(work: Path, count: int = COUNT) -> tuple[Path, Path]:
 
 
 def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Writes questions whose answer is the word `cat`, in all but one of them."""
+    """Writes questions; the answer to every question but one is the word `cat`."""
     data = work / "squad"
     data.mkdir(parents=True)
     context = "The cat sat on the mat."

@@ -211,7 +211,7 @@ def more_tokens(tree: Path) -> None:
 
 
 WITHOUT_UTILISATION = system(EVERY, tps_utilization=None)
-"""Removes this key, because the checker does not check the value in trees without it."""
+"""Removes the key `tps_utilization`, because the checker does not check the value in trees without this key."""
 
 
 def stored(key: str, factor: float) -> Change:

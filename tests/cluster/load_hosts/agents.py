@@ -18,7 +18,9 @@ class Host(NamedTuple):
 def load_host(
     *options: str, under: Sequence[str] = (), host: str = "127.0.0.1", forging: str = ""
 ) -> Iterator[Host]:
-    """under: words before the command. host: its address. forging: how it falsifies its rows (forging_host.py)."""
+    """under: words before the command. host: the load host's address. forging: how the host falsifies its rows
+    (forging_host.py).
+    """
     program = ["-m", "harness", "load-host"]
     if forging:
         program = ["-m", "tests.cluster.load_hosts.forging_host", forging]

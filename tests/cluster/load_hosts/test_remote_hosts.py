@@ -1,4 +1,4 @@
-"""Load hosts behind a network that delays, holds and cuts connections: the messages of the run, and what it leaves
+"""Load hosts behind a network that delays, holds and cuts connections: the messages of the run, and what the run leaves
 behind.
 """
 

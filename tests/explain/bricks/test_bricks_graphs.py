@@ -408,7 +408,9 @@ def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
 
 
 def test_no_piece_begins_where_the_shape_depends_on_data(tmp_path: Path) -> None:
-    """Bug: no random input is valid at this place, so the brick failed and the whole command with it (status 4)."""
+    """Bug: a random input is invalid where a shape depends on data, so the brick failed and the whole command with it
+    (status 4).
+    """
     node = onnx.helper.make_node
     nodes = [
         node("Relu", ["x"], ["a"]),

@@ -390,7 +390,7 @@ def profiled(path: Path, feeds: dict[str, Any]) -> tuple[LayerProfile, list[Node
 
 
 def made(kind: str, folder: Path) -> Path:
-    """Writes the file of this kind, from its float32 original if it has one."""
+    """Writes the file of this kind, from the float32 original if the kind has an original."""
     whole, path = nets.classifier(folder / "whole.onnx"), folder / f"{kind}.onnx"
     if kind in ("QDQ", "QOperator"):
         return nets.quantised(whole, path, kind)

@@ -53,7 +53,7 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     ids=["unnamed", "another", "none", "two", "outside", "gone"],
 )  # fmt: skip
 def test_no_other_file_is_run(tmp_path: Path, steps: str, given: str | None, text: str) -> None:
-    """The command reports this before it starts anything."""
+    """The command reports the problem before anything starts."""
     made = model(tmp_path, steps, "raise SystemExit('it was run')")
     hook = tmp_path / given if given else None
     with pytest.raises(ConfigError) as caught:

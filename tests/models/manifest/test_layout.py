@@ -1,4 +1,6 @@
-"""Fields of a manifest for states, constants and batch axes: what they mean in combination, and which are refused."""
+"""Fields of a manifest for states, constants and batch axes: the meaning of combined fields, and the combinations that
+are refused.
+"""
 
 from typing import Any
 

@@ -41,7 +41,7 @@ def test_a_file_with_further_inputs_is_not_a_decoder() -> None:
 
 
 class Step:
-    """Returns these outputs, or raises an exception if they are None."""
+    """Returns the given outputs, or raises an exception if the outputs are None."""
 
     def __init__(self, outputs: object) -> None:
         self._outputs = outputs

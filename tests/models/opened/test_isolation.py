@@ -133,8 +133,8 @@ def setup(folder: Path) -> BackendSetup:
 def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: with processes=on, a plug-in could still edit LoadGen's logs, because the path of its output revealed their
-    folder and the run's name.
+    """Bug: with processes=on, a plug-in could still edit LoadGen's logs, because the path of the plug-in's output
+    revealed the logs' folder and the run's name.
     """
     (tmp_path / "plugin.py").write_text(REACHES)
     (tmp_path / "log.txt").write_text("LoadGen's")

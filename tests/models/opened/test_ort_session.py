@@ -111,7 +111,8 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
 def test_only_one_module_of_the_harness_makes_a_session() -> None:
     """A session made elsewhere would have different settings; only `machine`, which measures peaks, may make one.
 
-    The worker of `cold` that shares weights may, too, because it changes how the backend makes its session.
+    The worker of `cold` that shares weights may also make a session, because the worker changes how the backend makes
+    sessions.
     """
     others = {"machine/characterise/arithmetic/libraries/ort.py", "explain/cold/sharing/adapt.py"}
     makers = []

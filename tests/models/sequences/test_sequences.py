@@ -99,7 +99,7 @@ def test_init_pairs_states_of_one_shape_in_their_order(tmp_path: Path) -> None:
 
 
 def test_a_state_without_a_batch_counts_the_frames(tmp_path: Path) -> None:
-    """Bug: `init` declared it as a constant, so the model saw the first frame again and again."""
+    """Bug: `init` declared the state as a constant, so the model saw the first frame again and again."""
     path = nets.counting(tmp_path / "m.onnx")
     found = content(path)
     assert found["states"]["frame_in"]["batch_axis"] == "none"
@@ -155,7 +155,7 @@ def test_a_batch_leaves_no_state_for_the_next(tmp_path: Path) -> None:
 
 
 def test_the_state_changes_the_answer_of_a_frame(tmp_path: Path) -> None:
-    """If it did not, these tests could not detect a lost state."""
+    """If the state did not change the answer, these tests could not detect a lost state."""
     same = np.repeat(drawn(1, 1, nets.FEATURES), 4, axis=1)
     with opened(nets.lstm(tmp_path / "m.onnx")) as backend:
         (answers,) = np.asarray(backend.infer(Batch(1, {"x": same})))

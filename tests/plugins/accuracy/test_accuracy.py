@@ -139,7 +139,7 @@ def test_repeated_label_in_an_answer_is_refused() -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_loadgens_token_counts_appear_beside_the_score(tmp_path: Path, told: bool) -> None:
-    """The first answer to a sample counts, as it does in the score."""
+    """The first answer to a sample counts, both in the token counts and in the score."""
     answers = [(0, 3), (1, 8), (0, 90)]
     rows = [
         {

@@ -54,8 +54,8 @@ def bfcl() -> Path:
 
 @contextlib.contextmanager
 def stubs(**modules: Mapping[str, object]) -> Iterator[None]:
-    """Replaces modules, written as `a__b` for `a.b`. At the end, removes the modules that were loaded while they were
-    replaced.
+    """Replaces modules, written as `a__b` for `a.b`. At the end, removes the modules that were loaded while the stubs
+    replaced other modules.
     """
     before = dict(sys.modules)
     try:
@@ -315,7 +315,7 @@ def their_scorer(endpoints: Path) -> Any:
 
 
 def categories(endpoints: Path) -> dict[str, object]:
-    """Returns CATEGORY_MAP and SINGLE_TURN_SUBSETS from their dataset, whose module needs pandas and requests."""
+    """Returns CATEGORY_MAP and SINGLE_TURN_SUBSETS from MLCommons' dataset, whose module needs pandas and requests."""
     path = endpoints / "src/inference_endpoint/dataset_manager/predefined/bfcl_v4/__init__.py"
     names: dict[str, Any] = {}
     text = path.read_text()
@@ -326,7 +326,7 @@ def categories(endpoints: Path) -> dict[str, object]:
 
 
 class Scorer:
-    """The part of their base class that the test uses."""
+    """Contains the part of MLCommons' base class that the test uses."""
 
     def __init_subclass__(cls, **_: object) -> None:
         pass
@@ -337,7 +337,7 @@ class Scorer:
 
 
 def wrong_if_it_raises(score: Callable[..., float]) -> Callable[..., float]:
-    """Returns 0 if their checker raises, which it does for unforeseen values, ending the whole scoring."""
+    """Returns 0 if the reference's checker raises; in the reference, an unforeseen value ends the whole scoring."""
 
     def guarded(*values: Any, **more: Any) -> float:
         try:
@@ -426,7 +426,7 @@ def test_bfcls_samples_and_tools_are_the_references(bfcl: Path) -> None:
 
 @contextlib.contextmanager
 def their_utils(bfcl: Path) -> Iterator[Any]:
-    """Yields the utilities of BFCL's clients. Modules that they import for other purposes are replaced."""
+    """Yields the utilities of BFCL's clients. Modules that these utilities import for other purposes are replaced."""
     path = bfcl / "model_handler/utils.py"
     names = [
         line.split()[1]

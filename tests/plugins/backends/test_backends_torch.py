@@ -1,4 +1,4 @@
-"""Exported programs (.pt2) run, and are refused if they contain more than computation."""
+"""Exported programs (.pt2) run, but the backend refuses programs that contain more than computation."""
 
 import subprocess
 import sys

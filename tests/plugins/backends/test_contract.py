@@ -29,7 +29,7 @@ NAMELESS = ("torch", "executorch", "trees")
 """Backends whose files do not name their output."""
 
 UNNAMED = ("executorch", "trees")
-"""Backends whose files do not name their input, either."""
+"""Backends whose files name neither their output nor their input."""
 
 # The number is fixed, because TensorFlow fixes its threads at the first op of a process.
 INSTANCES = 2
@@ -85,7 +85,7 @@ REFERENCES = {"digits": Case("ort", "onnx"), "digits-trees": Case("trees", "xgbo
 
 
 def params(cases: tuple[Case, ...]) -> list[Any]:
-    """Marks all frameworks except these as slow, because they take seconds to import."""
+    """Marks every framework outside this test's list as slow, because the other frameworks take seconds to import."""
     marks = dict.fromkeys(("ort", "ncnn", "mnn", "tract"), ())
     return [
         pytest.param(case, id=str(case), marks=marks.get(case.backend, (pytest.mark.slow,)))
@@ -470,7 +470,7 @@ def _sequence_torch(folder: Path) -> Path:
     ),
 )
 def test_sequences_of_any_length_are_answered_in_their_own_type(case: Case, tmp_path: Path) -> None:
-    """Ragged inputs are padded to the longest input of their batch, which differs between batches."""
+    """Ragged inputs are padded to the longest input of their batch, so the length differs between batches."""
     if case.format == "onnx":
         path = _sequence_onnx(tmp_path)
     elif case.backend == "torch":

@@ -134,7 +134,7 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
     ("cls", "name"), [(DigitsDataset, "digits"), (SyntheticDataset, "synthetic")]
 )
 def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
-    """If it were accepted, the run would silently ignore the user's samples."""
+    """If the harness accepted the folder, the run would silently ignore the user's samples."""
     with pytest.raises(
         ConfigError, match=f"^dataset '{name}' does not use --data-dir: drop it, or "
     ):

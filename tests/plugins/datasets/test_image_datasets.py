@@ -362,8 +362,8 @@ def test_annotations_that_do_not_fit_are_refused(
 
 
 def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
-    """pycocotools counts each such box as an object that no detection overlaps; without them, the score would differ
-    from MLPerf's.
+    """pycocotools counts each such box as an object that no detection overlaps; without these boxes, the score would
+    differ from MLPerf's score.
     """
     flat = {**ONE, "id": 2, "bbox": [1, 2, 0, 4], "area": 0}
     made = CocoDataset(setup(coco(tmp_path, annotations=[ONE, flat])))

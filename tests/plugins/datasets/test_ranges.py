@@ -153,7 +153,7 @@ def test_file_is_not_read_if_no_integer_needs_it() -> None:
     ],
 )
 def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) -> None:
-    """Bug: only ONNX Runtime reported this, during the warm-up and without naming the input."""
+    """Bug: only ONNX Runtime reported the wrong range, during the warm-up and without naming the input."""
     table = {"x": Table("Gather", 7)}
     line = f"--input-range x={interval}: the model's Gather table has 7 rows: pass at most --input-range {advice}"
     assert refusals(synthetic, "int64", tables=lambda: table, ranges={"x": interval}) == [line]

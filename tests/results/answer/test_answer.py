@@ -354,7 +354,9 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
 
 
 def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
-    """Bug: the queue's share of the time, 92 % in every Offline run, was printed although it means nothing."""
+    """Bug: the queue's share of the time was printed, although this share means nothing in Offline, where every run has
+    92 %.
+    """
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
     assert answer_of(golden("offline", reference=fast)).limited_by == (

@@ -42,7 +42,7 @@ def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
 
 
 def twin(source: Path, copy: Path, **more: Edit) -> Path:
-    """Writes the same run as if a different framework had run its own file from the same manifest.
+    """Writes a copy of the run as if a different framework had run its own file from the same manifest.
 
     more: additional changes to `config`, `result` or `environment`.
     """

@@ -133,7 +133,7 @@ def test_before_and_after_are_one_measurement() -> None:
 
 
 class Counting:
-    """A backend that records how many callers it has at once."""
+    """A backend that records how many callers use it at the same time."""
 
     def __init__(self, at_once: list[int]) -> None:
         self._at_once = at_once

@@ -1,5 +1,5 @@
-"""The export as a Benchmark Report of llm-d. With BENCHMARK_REPORT_SCHEMA=FILE, the test also checks it against llm-d's
-JSON Schema.
+"""The export as a Benchmark Report of llm-d. With BENCHMARK_REPORT_SCHEMA=FILE, the test also checks the report against
+llm-d's JSON Schema.
 """
 
 import io

@@ -31,7 +31,7 @@ Exported = Callable[..., str]
 
 @pytest.fixture
 def exported(capsys: pytest.CaptureFixture[str]) -> Exported:
-    """Returns the output of `export` for a run that it accepts."""
+    """Returns the output of `export`, which must accept the run."""
 
     def export(folder: Path, kind: str, *words: str) -> str:
         assert main(["export", str(folder), "--format", kind, *words]) == 0

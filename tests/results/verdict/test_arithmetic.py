@@ -109,16 +109,14 @@ def changed(scenario: str, **values: Any) -> list[str]:
 
 
 def test_equal_issue_mode_pads_the_offline_query() -> None:
-    """Bug: results of language benchmarks were rejected although honest, because their log counts fewer samples than
-    were issued.
-    """
+    """Bug: honest results of language benchmarks were rejected, because the log counts fewer samples than were issued."""
     fewer = {"effective_samples_per_query": 450}
     assert len(changed("offline", **fewer)) == 1
     assert changed("offline", **fewer, effective_sample_concatenate_permutation=True) == []
 
 
 def test_early_stopping_by_tokens_is_not_early_stopping_by_latency() -> None:
-    """Bug: an honest result was refused because it estimates the time to the first token."""
+    """Bug: an honest result was refused, because the result estimates the time to the first token."""
     other = {"early_stopping_latency_ss": 1, "early_stopping_result": None}
     assert changed("single-stream", **other)
     assert changed("single-stream", **other, requested_use_token_latencies=True) == []

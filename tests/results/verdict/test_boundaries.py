@@ -1,4 +1,6 @@
-"""Doubts and reasons at their limits: neither a value exactly at the limit nor a missing part causes one."""
+"""Doubts and reasons at their limits: neither a value exactly at the limit nor a missing part causes a doubt or a
+reason.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

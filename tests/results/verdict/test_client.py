@@ -121,7 +121,7 @@ def test_offline_is_compared_with_the_ceiling_of_the_client() -> None:
 
 
 def test_samples_that_failed_after_the_server_died_do_not_bind_the_client() -> None:
-    """Bug: the samples failed at once, and their rate was compared with the ceiling."""
+    """Bug: the samples failed at once, and the rate of these failures was compared with the ceiling."""
     run = remote("offline", ceiling_per_s=1_000.0, server_gone="Connection refused\n")
     assert bound(run, 900.0) == []
 

@@ -1,4 +1,4 @@
-"""Bare loops around a run have the right length and batches; if they are missing, a reason is given."""
+"""Bare loops around a run have the right length and batches; a run without bare loops has a reason."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ class Model:
         self.sizes: list[int] = []
 
     def load(self, indices: Sequence[int]) -> None:
-        """Does nothing, because it holds no samples."""
+        """Does nothing, because this dataset holds no samples."""
 
     unload = load
 

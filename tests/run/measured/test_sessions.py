@@ -43,7 +43,7 @@ def turns(*after: Sequence[int], session: Sequence[int], delay_ms: Sequence[int]
 TWO = turns((), (0,), (), (2,), session=[0, 0, 1, 1], delay_ms=[0, 5, 0, 0])
 """Two sessions with two turns each; the second turn of the first session has a delay."""
 AGENTS = turns((), (0,), (0,), (1, 2), session=[0] * 4, delay_ms=[0, 10, 0, 3])
-"""A turn, two subagents, and a turn that waits for both."""
+"""The first turn, two subagents, and a last turn that waits for both subagents."""
 
 
 class Issued(NamedTuple):

@@ -200,7 +200,7 @@ def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> 
 
 
 def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
-    """Lists of all sizes up to 2,000 contain two million indices; up to 65,535, they took 17 GB."""
+    """Lists of all sizes up to 2,000 contain two million indices; lists of all sizes up to 65,535 took 17 GB."""
     sizes: list[int] = []
 
     def batch_of(size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A plan has the right counts, seeds and bounds, or is refused if it does not fit."""
+"""A plan has the right counts, seeds and bounds, or the harness refuses the plan."""
 
 import dataclasses
 import re

@@ -201,7 +201,7 @@ def test_resume_names_the_code_of_the_folder_first(
 def test_resume_announces_the_code_that_runs(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: unlike every other verb, `sweep` did not report which code from a folder it runs."""
+    """Bug: unlike every other verb, `sweep` did not report which code from a folder would run."""
     swept(Runs(), *GRID, "--batch", "1")
     Path("mine.py").write_text("from harness.datasets.digits import DigitsDataset as Mine\n")
     edit(Path("grid/grid.json"), lambda c: c["config"].update(dataset="mine.py:Mine"))

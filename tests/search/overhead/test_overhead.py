@@ -1,4 +1,4 @@
-"""`overhead`: alternating runs, one number with its parts or a reason why it is missing, and resumption."""
+"""`overhead`: alternating runs, one number with its parts or a reason for the missing number, and resumption."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -88,7 +88,7 @@ def test_sweep_without_a_valid_point_ends_with_status_4(swept: Swept) -> None:
 def test_titles_have_the_models_name_as_in_a_run(
     verb: tuple[str, ...], head: str, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: they contained the path given to --model."""
+    """Bug: the titles contained the path given to --model."""
     digits = (MODELS_DIR / "digits.yaml").read_text()
     Path("sub").mkdir()
     Path("sub/m.yaml").write_text(digits.replace("name: digits", "name: mine"))
@@ -440,7 +440,7 @@ def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
 
 
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
-    """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that it did not draw."""
+    """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that the plot did not draw."""
     times = times_of({"tokens": {"ttft_ns": {"p50": 2e6, "p90": 5e6, "p99": 9e6}}})
     points = [p._asdict() | {"token_times": times} for p in (point(100, 1), point(200, 2))]
     content = swept_to(points, slo="ttft:p90=200ms itl:p95=30ms", highest_valid=100)

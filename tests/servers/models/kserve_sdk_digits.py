@@ -9,7 +9,7 @@ from kserve import InferOutput, InferResponse, Model, ModelServer  # type: ignor
 
 
 class HereOnly(uvicorn.Config):
-    """Replaces the address, because the SDK has no option for it and would listen on all addresses."""
+    """Replaces the address, because the SDK has no option for the address and would listen on all addresses."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{**more, "host": "127.0.0.1"})

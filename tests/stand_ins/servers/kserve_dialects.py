@@ -104,7 +104,7 @@ def binary_reply(content: object, outputs: bytes) -> Reply:
 
 @dataclass
 class Dialect:
-    """One server with one model; it can be used as an `Exchange`."""
+    """One server with one model; the server can be used as an `Exchange`."""
 
     model: Model
     metadata: Mapping[str, Any]

@@ -180,7 +180,7 @@ def cut_reasoning(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def early_first(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Sends the first token before it is due."""
+    """Sends the first token before the token is due."""
     for number, (content, has_tokens) in enumerate(chunks):
         yield content, has_tokens and number > 0
 

@@ -3,8 +3,7 @@
     with odd_proxy(upstream_port, Shape(cut=b"\\r", closes=True)) as url:
         ...
 
-The proxy reads each reply of the server completely, unless it only forwards the pieces, and sends the reply in another
-form.
+The proxy either only forwards the pieces of a reply, or reads the complete reply and sends the reply in another form.
 """
 
 import gzip

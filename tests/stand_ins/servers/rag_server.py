@@ -63,7 +63,7 @@ class RagServer:
         return hashlib.md5(f"{self.pages} pages".encode()).hexdigest()
 
     def judged(self, prompt: str) -> str:
-        """Answers the prompt that MLCommons sends to a judge; an answer is right if it equals the known one."""
+        """Answers the prompt that MLCommons sends to a judge; an answer is right if it equals the known answer."""
         right, given = (
             re.search(rf"{name} ANSWER: (.*)", prompt) for name in ("GROUND TRUTH", "LLM")
         )

@@ -58,13 +58,13 @@ class Dialect:
     cache.
     """
     ids: bool = True
-    """If true, the server supports return_token_ids; otherwise it refuses the field."""
+    """If true, the server supports return_token_ids; otherwise the server refuses the field."""
     usage: str = "chunk"
     """The part of a stream that contains the usage: each `chunk`, a separate `last` chunk, or the chunk without text
     that states how the answer ended (`finish`). With `none`, replies without streams lack the usage, too.
     """
     stream_options: bool = True
-    """If true, the server supports stream_options; otherwise it refuses the field."""
+    """If true, the server supports stream_options; otherwise the server refuses the field."""
     per_chunk: int = 1
     """Number of tokens per chunk."""
     role_chunk: bool = True

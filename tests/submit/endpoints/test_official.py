@@ -1,4 +1,4 @@
-"""MLCommons' checker and mlperf-viz: their output is parsed, and compared with our findings for each break."""
+"""MLCommons' checker and mlperf-viz: the tests parse their output, and compare it with our findings for each break."""
 
 import json
 import shutil

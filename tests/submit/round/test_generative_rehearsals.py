@@ -119,7 +119,7 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Makes real runs of one second each in every scenario, packs and checks them."""
+    """Makes real runs of one second each in every scenario, then packs and checks the runs."""
     for variable, script in SCORERS.items():
         monkeypatch.setenv(variable, shlex.join([sys.executable, str(SCRIPTS / script)]))
     rehearsal = REHEARSALS[benchmark]

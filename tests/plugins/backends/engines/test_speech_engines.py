@@ -125,7 +125,7 @@ def text(answer: Any) -> str:
 
 
 def transcribed(backend: SpeechBackend, sounds: list[Array]) -> list[str]:
-    """Returns the texts of sounds that the engine receives one after the other, as rows of equal length."""
+    """Returns the texts of sounds that the engine receives one after another, as rows of equal length."""
     rows = np.zeros((len(sounds), max(map(len, sounds))), np.float32)
     for row, sound in zip(rows, sounds, strict=True):
         row[: len(sound)] = sound

@@ -206,7 +206,7 @@ def test_tokens_are_counted_from_the_best_source_of_the_server(
 
 @pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
 def test_endpoint_without_finish_reasons_is_used_too(api: str) -> None:
-    """Bug: answers of this endpoint were cut at the end marks of the other endpoint."""
+    """Bug: answers of the endpoint under test were cut at the end marks of the other endpoint."""
 
     def without_end(path: str, data: bytes) -> bytes:
         return data.replace(b'"length"', b"null") if path == api else data

@@ -14,7 +14,7 @@ from harness.backends.parts.openai.streams import Streamed
 
 
 def started(*contents: str) -> list[int]:
-    """Returns, after each text, how many times the answer has started; 0 before it starts for the first time."""
+    """Returns, after each text, how many times the answer has started; the value is 0 before the first start."""
     start, found = AnswerStart(), []
     for content in contents:
         start.take("", content)

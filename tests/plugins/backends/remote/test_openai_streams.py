@@ -1,4 +1,4 @@
-"""Streams of the backend openai: it counts tokens, not chunks, and stamps each token on arrival."""
+"""Streams of the backend openai: the backend counts tokens, not chunks, and stamps each token on arrival."""
 
 import json
 import statistics

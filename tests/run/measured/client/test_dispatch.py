@@ -19,7 +19,7 @@ ROW = AnswerRow((2,), np.dtype("float32"))
 
 
 class Remote:
-    """Decodes bodies of float32 values; a body of a different length yields as many numbers as it contains."""
+    """Decodes bodies of float32 values; a body of a different length yields as many numbers as the body contains."""
 
     def __init__(self, named: bool = False) -> None:
         self.named = named

@@ -1,4 +1,4 @@
-"""Answers to equal prompts, and the names in their replies, are compared within one run."""
+"""Answers to equal prompts, and the names in the replies, are compared within one run."""
 
 import numpy as np
 

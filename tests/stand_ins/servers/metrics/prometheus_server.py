@@ -19,7 +19,7 @@ DASHBOARDS = Path(__file__).parents[4] / "dashboards"
 
 
 def programs(folder: Path) -> Path:
-    """Returns the paths of `prometheus` and `promtool`. Skips the test if they are not available."""
+    """Returns the paths of `prometheus` and `promtool`. Skips the test if the programs are not available."""
     found = shutil.which("prometheus")
     if found and shutil.which("promtool"):
         return Path(found).parent
