@@ -173,7 +173,9 @@ _PAIRS = {
 
 
 def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
-    """Returns the share of pairs that were called faster or slower (for pairs with `slow`: slower), next to its bar."""
+    """Returns the share of pairs that were called faster or slower (for pairs with `slow`, only slower), next to the
+    bar of this share.
+    """
     judged = counts[WORSE] + (0 if title == SLOWER_PAIRS else counts[BETTER])
     words = "slower" if title == SLOWER_PAIRS else "faster or slower"
     line = f"{title}, {runs} a side: {judged} of {counts.total()} pairs {words}"

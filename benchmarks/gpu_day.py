@@ -118,7 +118,7 @@ def _python(script: str, *words: str) -> str:
 
 
 def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
-    """Makes one run and returns its result.json. Raises ValueError if the run wrote no result."""
+    """Makes one run and returns its result.json. Raises a ValueError if the run wrote no result."""
     out = day.out / "runs" / name
     for old in (out, out.with_name(f"{name}.partial")):
         shutil.rmtree(old, ignore_errors=True)

@@ -328,7 +328,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]]]:
-    """Returns the prompts and options for each kind of run that needs special ones."""
+    """Returns the prompts and options for each kind of run that needs special prompts."""
     chats = [{"messages": [{"role": "user", "content": task}]} for task in tasks]
     digits = {"type": "object", "properties": {"digits": {"type": "string"}}}
     tool = {"type": "function", "function": {"name": "write", "parameters": digits}}

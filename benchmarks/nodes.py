@@ -38,7 +38,7 @@ class Cost(NamedTuple):
     cpu_us: float
     """CPU time per sample, over all processes."""
     node_cpu_us: float
-    """The node's share of this CPU time, from its own host readings."""
+    """The node's share of `cpu_us`, from the node's own host readings."""
 
 
 def p50_us(model: str, *words: str) -> float:

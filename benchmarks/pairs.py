@@ -99,8 +99,8 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
-    """Judges the runs at the bar's rate. Decides only if a fair coin would give so one-sided a result in less than 5 %
-    of cases.
+    """Judges the runs at the bar's rate. Decides only if a fair coin would give such a one-sided result in less than 5
+    % of cases.
     """
     tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:

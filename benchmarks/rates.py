@@ -49,7 +49,9 @@ def bare_digits(noise: Noise) -> Mapping[str, float | str]:
 
 
 def row(name: str, what: str, bar: int, seen: Seen, beside: Mapping[str, float | str]) -> Row:
-    """Returns the row for the highest rate at which, and at every lower rate of the ladder, most runs passed."""
+    """Returns the row for the highest rate at which most runs passed, provided that most runs also passed at every
+    lower rate of the ladder.
+    """
     passed = {rate: sum(valid for valid, _ in runs) for rate, runs in seen.items()}
     highest = 0
     for rate, runs in seen.items():

@@ -228,7 +228,7 @@ def _holds(tails: Sequence[float], bound_ms: int) -> bool:
 
 
 def _highest(seen: Mapping[int, Sequence[float]], bound_ms: int) -> int:
-    """Returns the highest rate that met the bound, or 0 if even the lowest rate missed it."""
+    """Returns the highest rate that met the bound, or 0 if even the lowest rate missed the bound."""
     return max((rate for rate, tails in seen.items() if _holds(tails, bound_ms)), default=0)
 
 

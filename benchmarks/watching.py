@@ -27,7 +27,7 @@ def _never(*_: object) -> AbstractContextManager[None]:
 
 
 class _Discarded(Progress):
-    """A display that is due at every look, and discards its input."""
+    """A display that is due at every look, and that discards its input."""
 
     @property
     def is_due(self) -> bool:

@@ -41,7 +41,7 @@ def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
 
 
 def test_probes_that_fail_leave_the_run_valid(tmp_path: Path) -> None:
-    """The server fails every seventh request by number. Both the requests of the run and the probes have numbers."""
+    """The server fails every seventh request by number. The server numbers both the requests of the run and the probes."""
     dialect = replace(VLLM, fault="error-200", every=7, in_run=True, gap_s=0.002)
     status, result = ran(tmp_path, dialect, *LOOP, "--queries", "100", "--probe-rate", "50")
     assert status == 4

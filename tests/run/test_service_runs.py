@@ -202,7 +202,7 @@ def test_failures_of_a_run_are_counted_by_kind(tmp_path: Path, network: Network)
     number = count()
 
     def sick(asked: Asked) -> tuple[int, Any]:
-        """Answers the first requests, later refuses some requests and omits some answers."""
+        """Answers the first requests, and later refuses some requests and omits some answers."""
         at = next(number)
         if at > 400 and at % 10 == 0:
             return 503, {"error": "queue is full"}

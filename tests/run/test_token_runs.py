@@ -309,7 +309,7 @@ EMPTY = {
     "name", ["server", *(pytest.param(name, marks=pytest.mark.slow) for name in [*EMPTY][1:])]
 )
 def test_run_without_one_answer_keeps_its_measurements(tmp_path: Path, name: str) -> None:
-    """Bug: such a run ended with a traceback, and its numbers were lost."""
+    """Bug: a run with a lost answer ended with a traceback, and its numbers were lost."""
     dialect = replace(VLLM, fault="error", in_run=True)
     status, result = ran(tmp_path, dialect, *EMPTY[name], "--mode", "performance")
     assert status == 4

@@ -438,7 +438,7 @@ def test_a_model_whose_inputs_have_no_datatype_is_refused() -> None:
 
 
 def test_small_and_large_integers_stay_unchanged() -> None:
-    """Bug: NumPy turned such integers into floats, which the server refused."""
+    """Bug: NumPy turned small and large integers into floats, which the server refused."""
     values = [0, 2**63, 2**64 - 1]
     assert from_json(values, "UINT64", (3,)).tolist() == values
     for wrong in ([-1, 2**63], [0.5, 2**63], [2**64, 1]):

@@ -164,7 +164,7 @@ def test_vectors_have_length_one_and_do_not_depend_on_the_batch(server: Server) 
 
 
 def test_vectors_are_computed_between_the_tokens_of_answers(server: Server) -> None:
-    """The answers in progress keep their keys and values."""
+    """While vectors are computed, the answers in progress keep their keys and values."""
     generator = server.served.generator
     assert isinstance(generator, Generator)
     prompts = server.served.prompts

@@ -81,7 +81,7 @@ def test_a_server_that_speaks_no_grpc_is_reported_in_one_line(
 
 @pytest.mark.slow
 def test_printed_manifest_of_an_unknown_model_runs(tmp_path: Path, prints: Said) -> None:
-    """Bug: the suggested command named a model that is unknown on this machine."""
+    """Bug: the suggested command named a model that this machine does not have."""
     pytest.importorskip("onnxruntime")
     net = shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
     command = ("--backend", "ort", "--max-batch", "16", "--listen", "127.0.0.1:0")

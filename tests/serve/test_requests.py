@@ -32,7 +32,7 @@ def seen(parts: Iterable[bytes], known: dict[bytes, Head] | None = None) -> Seen
 
 
 def receive(parser: Parser, part: bytes, requests: list[tuple[str, str, bytes]]) -> None:
-    """Reads as the loop does, never more than `room` at once."""
+    """Reads as the loop does: never more bytes than `room` at once."""
     while part:
         room = parser.room()
         if room is None:

@@ -137,7 +137,7 @@ class Addresses(NamedTuple):
     served: str = ""
     """The name under which the server knows the model, if the server does not report it."""
     metrics: str = ""
-    """The address of the server's Prometheus metrics, if different."""
+    """The address of the server's Prometheus metrics, if it differs from the server's URL."""
 
 
 @contextmanager

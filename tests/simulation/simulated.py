@@ -453,7 +453,7 @@ def _families(registry: CollectorRegistry) -> bytes:
 
 @cache
 def _resolved(subject: str) -> ResolvedRun:
-    """Looks the names up only once, because this takes longer than a simulated run."""
+    """Looks the names up only once, because the look-up takes longer than a simulated run."""
     return preflight.resolve(World(subject, 0, Fault()).config(Path("run")))
 
 

@@ -52,7 +52,7 @@ WORDS = (
 """The request CLOSED as words of a command line."""
 
 FAKE = "tests.stand_ins.fake_submission_runs"
-"""The module that a test runs in place of the command of a run."""
+"""The module that a test runs in place of a run's command."""
 
 ANSWERS = {
     "status": "available",

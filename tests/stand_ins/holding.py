@@ -29,7 +29,7 @@ GARBAGE: Sequence[bytes] = (
 
 @contextmanager
 def connected(port: int, count: int = 1, sent: bytes = b"") -> Iterator[list[socket.socket]]:
-    """Opens `count` connections, and sends these bytes on each."""
+    """Opens `count` connections, and sends the bytes `sent` on each connection."""
     with ExitStack() as stack:
         made = []
         for _ in range(count):

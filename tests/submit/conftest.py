@@ -1,5 +1,5 @@
-"""A good submission for all tests; stand-in runs have no journal, so their files are not compared like those of real
-runs, and their data set is not opened.
+"""A good submission for all tests; stand-in runs have no journal, so these tests neither compare their files nor open
+their data set.
 """
 
 from pathlib import Path

@@ -332,7 +332,7 @@ def test_mistakes_in_the_command_are_reported_in_one_line(words: str, told: str)
 
 
 def test_result_includes_findings_of_the_folders_above_it() -> None:
-    """A fault in the root, the submitter's folder or the system counts for each result below it."""
+    """A fault in the root, in the submitter's folder or in the system counts for each result below the fault."""
     path = f"{CLOSED}/Server"
     above = [
         *("results.csv", "closed/x.md", "closed/LabOrg/src", SYSTEM, "closed/LabOrg/results/box"),

@@ -208,7 +208,7 @@ def test_a_rehearsal_whose_score_can_be_computed_is_not_packed_without_it(
 
 
 def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
-    """The commands supply all other values."""
+    """The settings mark values that differ on another machine, and the commands supply all other values."""
     hook, plugin = tmp_path / "my hook.py", tmp_path / "mine.py"
     for path in (hook, plugin):
         path.write_text("")

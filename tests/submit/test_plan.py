@@ -1,4 +1,4 @@
-"""The request, the matrix of runs, and which runs are missing."""
+"""The request, the matrix of runs, and the runs that are missing."""
 
 import json
 import os
@@ -733,7 +733,7 @@ def test_a_work_folder_that_was_moved_during_a_run_has_no_error_of_its_own(
 def test_the_next_attempt_has_a_number_of_its_own(
     names: list[str], number: int, tmp_path: Path
 ) -> None:
-    """Bug: after an attempt had been removed by hand, every new attempt got the number of the last one."""
+    """Bug: after an attempt had been removed by hand, every new attempt got the number of the last attempt."""
     folder = tmp_path / "runs/Offline-accuracy"
     folder.mkdir(parents=True)
     for name in names:

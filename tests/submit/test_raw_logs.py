@@ -119,8 +119,8 @@ def test_each_fault_of_a_raw_log_is_found(name: str, good: Path, tmp_path: Path)
 
 
 def test_answers_that_differ_may_be_stated_for_any_type(good: Path, tmp_path: Path) -> None:
-    """One answer differs in its second byte: this shows as int64, but not in the bytes that the script compares by
-    default.
+    """One answer differs in its second byte; the difference shows as int64, but not in the bytes that the script
+    compares by default.
     """
     ninth = '"qsl_idx" : 9, "data" : "080'
     answers = accuracy_log(ANSWERS).replace(f"{ninth}0", f"{ninth}1")
@@ -183,7 +183,9 @@ def test_log_cut_within_an_answer_shows_the_answers_around_it() -> None:
 
 
 def test_equal_ends_of_large_answers_are_not_a_copied_log() -> None:
-    """Bug: two 3D-UNet runs that began with the same volume had equal truncated logs, and were called copies."""
+    """Bug: two 3D-UNet runs that began with the same volume had equal truncated logs, and the check called the logs
+    copies.
+    """
     begin = b'[\n{ "seq_id" : 0, "qsl_idx" : 2, "data" : "' + b"00" * 2000
     end = b"00" * 2000 + b'", "token_count" : 0 }\n]\n'
     assert not has_whole_answer(begin + CUT + end)

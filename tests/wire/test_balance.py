@@ -1,4 +1,4 @@
-"""Which server gets the next request."""
+"""The balance decides which server gets the next request."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -116,7 +116,7 @@ def flown(flights: Flights, sizes: list[int], limit_s: float = 10.0) -> list[Fli
 
 
 def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) -> list[Flight]:
-    """Does the same with one sending and one receiving thread."""
+    """Works like `flown`, but with one sending and one receiving thread."""
     done: list[Flight] = []
 
     def receive() -> None:
@@ -294,7 +294,7 @@ def test_connections_may_be_opened_while_an_end_is_learned_from() -> None:
         (connection,) = flights._open.values()
 
         class Opening:
-            """Opens a new connection while the closed one is being checked."""
+            """Opens a new connection while the harness checks the closed connection."""
 
             replies = 0
 
@@ -639,7 +639,7 @@ def test_lack_of_client_resources_is_not_an_outage_of_the_server(
 
 
 def test_silent_server_does_not_delay_connections_to_its_replica() -> None:
-    """Bug: one thread opened the connections to all servers, and waited for the silent one."""
+    """Bug: one thread opened the connections to all servers, and waited for the silent server."""
     with silent() as listener, served(closes_on_second) as replica:
         asleep = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
         made = Flights([asleep, replica], 2, lambda _: Request("/"), 0.5)

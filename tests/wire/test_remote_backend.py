@@ -34,7 +34,7 @@ def test_a_server_on_some_device_is_remote() -> None:
 
 @pytest.mark.parametrize("about", [{"device": "cpu"}, {"device": "cuda (remote)"}, {}])
 def test_a_device_of_this_machine_is_refused(about: dict[str, object]) -> None:
-    """Bug: such a run was accepted, with a doubt about the idle cores of this machine."""
+    """Bug: a run with such a device was accepted, with a doubt about the idle cores of this machine."""
     with pytest.raises(ConfigError) as caught:
         described(about)
     assert str(caught.value) == (

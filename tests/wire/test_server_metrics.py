@@ -20,7 +20,9 @@ VLLM = (PAGES / "vllm.txt").read_text(encoding="utf-8")
 
 @contextmanager
 def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str]]]:
-    """Yields a server that sends one page after another and then repeats the last, and the list of requested paths."""
+    """Yields a server that sends one page after another and then repeats the last page, and the list of requested
+    paths.
+    """
     left, paths = [*pages], []
 
     class Handler(QuietHandler):

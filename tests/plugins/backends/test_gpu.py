@@ -1,4 +1,6 @@
-"""The backend `torch` returns the same answers on a real GPU as on the processor. Skipped on machines without a GPU."""
+"""The backend `torch` returns the same answers on a real GPU as on the processor. The tests are skipped on machines
+without a GPU.
+"""
 
 import threading
 from collections.abc import Sequence

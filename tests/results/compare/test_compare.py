@@ -268,7 +268,7 @@ def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None
 
 
 def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
-    """Because a machine drifts between the runs of the two sides."""
+    """Such sides must differ more, because a machine drifts between the runs of the two sides."""
     ours = [1000.0, 1010.0, 1080.0, 1005.0]
     assert (
         compare(side_of("a", "abcd", ours), side_of("b", "efgh", [1090.0] * 4)).verdict == UNDECIDED

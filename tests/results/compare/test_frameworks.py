@@ -128,7 +128,7 @@ def test_same_backend_may_be_compared_with_two_formats(
 def test_a_backend_that_reports_no_precision_is_refused_with_the_next_step(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The backend in the README's example reports none."""
+    """The backend in the README's example reports no precision."""
     silent = twin(ort, tmp_path / "a", result=lambda c: c["backend_description"].pop("precision"))
     assert refused(capsys, ort, silent) == [
         "precision: ort float32, a -: a backend reports it as `precision` in describe(), e.g. float32"

@@ -54,7 +54,7 @@ def test_intervals_of_independent_samples_have_their_stated_coverage() -> None:
 
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_the_early_stopping_estimate_is_loadgens(scenario: str) -> None:
-    """Compared by rank, because the journal's time stamps do not equal LoadGen's to the nanosecond."""
+    """The estimates are compared by rank, because the journal's time stamps do not equal LoadGen's to the nanosecond."""
     run, log = evidence(scenario), golden_log(scenario)
     ordered = np.sort(query_latency_ns(present(run.done), run.plan.samples_per_query))
     told = log.get("early_stopping_result")

@@ -173,7 +173,9 @@ def test_the_count_of_queries_cuts_the_last_sessions(queries: int, tmp_path: Pat
 
 
 def test_the_turns_of_a_run_do_not_depend_on_time(tmp_path: Path) -> None:
-    """Subagents that overtake each other change the order of issue, but neither the turns nor their order in this list."""
+    """Subagents that overtake each other change the order of issue, but neither the turns nor their order in the list
+    of turns.
+    """
     many = turns(
         *[one for n in range(20) for one in ((), (3 * n,), (3 * n,))],
         session=[n for n in range(20) for _ in range(3)],

@@ -83,7 +83,7 @@ def test_batches_are_made_in_the_memory_that_a_backend_offers() -> None:
 
 
 class Recorder:
-    """Receives the answers in place of LoadGen; used by one worker."""
+    """Receives the answers in place of LoadGen; one worker uses each recorder."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[list[int], list[int] | None]] = []

@@ -71,7 +71,7 @@ def test_counter_seen_before_its_row_gives_no_empty_row(
 
 
 def test_a_row_without_samples_is_read() -> None:
-    """Bug: a row that only a faulty plug-in can write caused a division by zero in the supervisor."""
+    """Bug: a row without samples, which only a faulty plug-in can write, caused a division by zero in the supervisor."""
     view = journal(5, 1)
     view.writer(0).batch(0, [], 0, 1, 2, 3, 4, 5)
     (read,) = NewRows(view, plan("offline")).read()

@@ -61,7 +61,7 @@ def test_options_of_the_dataset_are_those_of_a_run(
 def test_a_folder_one_level_too_high_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: for the folder above `val`, all samples had one label, but `data check` reported nothing."""
+    """Bug: for the folder above `val`, all samples had the same label, but `data check` reported nothing."""
     for i, name in enumerate(("ant", "bird")):
         write(tmp_path / "val" / name / f"{i}.jpg", i)
     status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)

@@ -71,7 +71,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def whole_exporter() -> Exporter:
-    """Returns an exporter with every metric of a run."""
+    """Returns an exporter that contains every metric of a run."""
     exporter = Exporter()
     exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
     exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]

@@ -450,7 +450,7 @@ class _ClientBound:
 def test_a_load_that_the_client_cannot_offer_is_searched_below(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: such a run ended the search with exit status 4, as if no load had passed."""
+    """Bug: a load that the client could not offer ended the search with exit status 4, as if no load had passed."""
     assert searched(_ClientBound(System(5000.0), 1300), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert content["finished"]

@@ -54,7 +54,7 @@ def test_full_length_runs_correct_biased_short_probes(bias: float) -> None:
 
 @given(st.integers(0, 2**32))
 def test_found_load_has_passed_at_full_length_despite_noise(seed: int) -> None:
-    """One outcome in six is wrong, so the peak is close to the load at which most outcomes are right."""
+    """One outcome in six is wrong, so the peak that is found is close to the load at which most outcomes are right."""
     system = System(1000.0, wrong=1 / 6)
     system.random = random.Random(seed)
     answers: dict[tuple[float, bool], bool] = {}

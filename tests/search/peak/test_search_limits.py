@@ -54,7 +54,7 @@ def test_a_load_below_one_rises_by_its_share() -> None:
 
 
 def test_failed_load_that_passes_later_does_not_bound_the_search() -> None:
-    """A stall made load 102 fail once, so the search continues above it."""
+    """A stall made load 102 fail once, and the search must continue above this load."""
     asked: list[float] = []
 
     def ask(load: float, full: bool) -> bool:

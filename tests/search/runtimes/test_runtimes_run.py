@@ -1,4 +1,4 @@
-"""Real comparisons of backends: every installed framework, and a slowed-down copy of one."""
+"""Real comparisons of backends: every installed framework, and a slowed-down copy of one framework."""
 
 import json
 from pathlib import Path

@@ -363,7 +363,7 @@ def test_a_knee_at_the_highest_rate_is_not_a_knee() -> None:
 def test_runs_longer_than_the_duration_are_announced(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a sweep at 20 queries/s and --duration 4s took 33 s at its first rate without a word before."""
+    """Bug: a sweep at 20 queries/s and --duration 4s took 33 s at its first rate, without an announcement."""
     told = "harness: p99 needs 662 queries, which take 6.6 s at 100 queries/s, longer than --duration (2 s)\n"
     words = [word for word in SERVER if word != "--quiet"]
     swept(System(900.0), *words, "--rate", "100,200", "--duration", "2s")
@@ -580,7 +580,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
 
 
 def test_machine_is_named_if_it_was_the_limit() -> None:
-    """Bug: a point missed the SLO because of other programs, and no line of the summary said so."""
+    """Bug: a point missed the SLO because of other programs, and no line of the summary mentioned these programs."""
     calm = point(100, 1)._replace(doubts=("few-samples",))
     busy = point(200, 0.8)._replace(
         verdict="INVALID",
@@ -607,7 +607,7 @@ def test_machine_is_named_if_it_was_the_limit() -> None:
 def test_each_point_prints_its_outcome_and_the_time_left(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `rate 2 of 6: 150 queries/s`, without result or time left."""
+    """Bug: the line was `rate 2 of 6: 150 queries/s`, without result or time left."""
     swept(System(150.0), *SERVER[:-1], "--rate", "100,200", "--duration", "30s")
     first, second = capsys.readouterr().err.splitlines()[:2]
     assert first == "harness: rate 1 of 2, 100 queries/s: VALID, p99 10.0 ms; about 30 s left"

@@ -196,7 +196,7 @@ def test_a_drift_of_the_machine_does_not_pick_the_winner(tuned: Tuned) -> None:
 
 
 def by_plan(default: tuple[float, ...], others: tuple[float, ...]) -> Callable[[RunConfig], float]:
-    """Returns results for the plan without tuning and for all other plans, round by round."""
+    """Returns results, round by round, for the plan without tuning and for all other plans."""
 
     def told(config: RunConfig) -> float:
         is_default = config.max_batch == 64 and not config.backend_option

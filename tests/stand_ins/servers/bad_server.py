@@ -127,7 +127,7 @@ class Connection:
         self.server = server
         self.sock = sock
         self.answered = 0
-        """Number of inference requests that were answered on the connection before."""
+        """Number of inference requests that were already answered on the connection."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reply(self, request: Request, **changes: Any) -> Reply:
@@ -216,7 +216,7 @@ class BadServer:
             connection.close()
 
     def restart(self, down_s: float) -> None:
-        """Closes, refuses connections for this time, then listens on the same port again."""
+        """Closes the port, refuses connections for this time, then listens on the same port again."""
         self.close()
         # The port is bound but not listening, so that no other program takes it.
         self._listening = _bound(self.port)
@@ -449,7 +449,7 @@ def stall(seconds: float) -> Behaviour:
 
 
 def slow(seconds: float) -> Behaviour:
-    """Works this long on each request, one at a time, so that other requests queue."""
+    """Works for this time on each request, one at a time, so that other requests queue."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         with connection.server.turn():
@@ -465,7 +465,7 @@ def freeze(connection: Connection, request: Request, nth: int) -> None:
 
 
 def freeze_all(connection: Connection, request: Request, nth: int) -> None:
-    """From this request on, answers on no connection, as if the machine had stopped."""
+    """From this request on, answers on none of the connections, as if the machine had stopped."""
     connection.server.behaviour = freeze
     freeze(connection, request, nth)
 
@@ -507,7 +507,7 @@ def until_close(connection: Connection, request: Request, nth: int) -> None:
 
 
 def trailing_bytes(connection: Connection, request: Request, nth: int) -> None:
-    """Sends more bytes after the reply than its header states."""
+    """Sends more bytes after the reply than the reply's header states."""
     connection.send(connection.reply(request).raw() + b"surplus")
 
 

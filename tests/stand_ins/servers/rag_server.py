@@ -22,8 +22,8 @@ STORED = "\x01"
 class RagServer:
     """Serves until the block ends.
 
-    tokens: number of tokens in each answer. wrong_every: questions whose number is a multiple of it are answered
-    wrongly; 0: none. pages: number of pages; the reply to the last page is the MD5 of the database.
+    tokens: number of tokens in each answer. wrong_every: each question whose number is a multiple of this value gets a
+    wrong answer; 0: none. pages: number of pages; the reply to the last page is the MD5 of the database.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ def completed_again(events: list[Event]) -> None:
 
 
 def copied_pass(events: list[Event]) -> None:
-    """Gives the requests of the second pass the times of the first."""
+    """Gives the requests of the second pass the times of the first pass."""
     at = {(one["sample_uuid"], one["event_type"]): one for one in tracked(events)}
     for uuid in range(SIZE, 2 * SIZE):
         source, to = f"u{uuid - SIZE}", f"u{uuid}"

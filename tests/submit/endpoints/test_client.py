@@ -271,7 +271,9 @@ def test_a_client_that_never_sends_a_request_ends_the_run(
 def test_a_server_that_fails_every_request_ends_the_run(
     work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client reports such a point as complete, and measuring the remaining points would take hours."""
+    """The client reports a point as complete even if all its requests failed, and measuring the remaining points would
+    take hours.
+    """
     (tmp_path / "control").write_text("reject")
     assert run(work, "--client", str(source)) == 2
     expected = "r1: all 9 requests failed, e.g. HTTP 400: no temperature: correct the template"

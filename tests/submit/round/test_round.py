@@ -117,7 +117,9 @@ def manifests() -> dict[str, Manifest]:
 
 
 def benchmark_of(rules: Round, manifest: Manifest) -> Benchmark | None:
-    """Returns the benchmark with this key in LoadGen's table; if two have the key, the one with the lower target."""
+    """Returns the benchmark with this key in LoadGen's table; if two benchmarks have the key, returns the benchmark
+    with the lower target.
+    """
     keys = [one for one in rules.benchmarks.values() if one.loadgen == manifest.mlperf_model]
     return min(keys, key=lambda one: next(iter(one.targets.values())).share, default=None)
 

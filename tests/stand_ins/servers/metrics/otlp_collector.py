@@ -18,7 +18,9 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def spans_of(text: str | bytes) -> list[Any]:
-    """Returns the spans in one message. OTLP writes ids in hexadecimal, whereas protobuf's JSON expects base64."""
+    """Returns the spans that one message contains. OTLP writes ids in hexadecimal, whereas protobuf's JSON expects
+    base64.
+    """
     message = json.loads(text)
     for resource in message["resourceSpans"]:
         for scope in resource["scopeSpans"]:
