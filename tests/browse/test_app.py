@@ -396,7 +396,8 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
     assert "/history?scenario=server&backend=ort&model=digits&machine=machine" in text
     report = client.get("/files/server-2/report.html")
     assert "sandbox allow-scripts" in report.headers["content-security-policy"]
-    assert "connect-src" not in report.headers["content-security-policy"]  # default-src 'none'
+    # `default-src 'none'` also applies to connections.
+    assert "connect-src" not in report.headers["content-security-policy"]
 
 
 def test_the_plots_of_a_run_are_in_its_page(results: Path, client: TestClient) -> None:

@@ -55,7 +55,8 @@ def test_a_size_never_exceeds_the_backlog_or_the_table(
 def test_a_backlog_beyond_the_table_is_shared_too() -> None:
     rule = BatchRule(times_of(HIGH_COST, 1024), 8)
     assert rule.size(MOST_WAITING + 6, 4) == 258
-    assert rule.size(100_000, 2) == rule.size(200_000, 1) == 512  # whole batches
+    # The backlog is answered in whole batches.
+    assert rule.size(100_000, 2) == rule.size(200_000, 1) == 512
     assert rule.size(MOST_WAITING + 1, 8) == 129
 
 

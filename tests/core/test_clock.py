@@ -11,7 +11,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
     [
         (NS_PER_S // 4, 2 * NS_PER_MS, 2 * NS_PER_MS),
         (NS_PER_S // 4, -2 * NS_PER_MS, -2 * NS_PER_MS),
-        (NS_PER_S // 4, 100_000, 0),  # 400 ppm
+        (NS_PER_S // 4, 100_000, 0),  # a slew of 400 ppm is not a step
         # The kernel slewed the clock by 400 ppm while the supervisor was stopped.
         (3 * NS_PER_S, 1_200_000, 0),
         (3 * NS_PER_S, 2 * NS_PER_MS, 2 * NS_PER_MS),

@@ -36,7 +36,8 @@ WHOLE = ((100, 100), "float32")
         ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),
         # The int8 table is too small to decide the type of the model.
         ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),
-        ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),  # indices
+        # Numbers of type int64 may be indices, so they do not decide the precision.
+        ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),
         # An OpenVINO IR whose file stores compressed weights.
         ([((100, 100), "f16")], ["float32"], "f32", "float32"),
         ([((100, 100), "i8")], ["float32"], "f32", "int8"),

@@ -68,13 +68,13 @@ def test_changes_to_the_digits_inputs_are_judged(
     (report,) = reports("--model", "digits", out=tmp_path)
     assert (report["metric"], report["score"], report["samples"]) == ("top1", 99.2, 500)
     found = changes(report)
-    # Float16 holds the pixels exactly, because sixteenths fit into its 11 bits.
+    # A float16 number holds each pixel exactly, because sixteenths fit into its 11 bits.
     rounded = found["precision: input rounded to float16"]
     assert (rounded["input_share_differing"], rounded["verdict"]) == (0, "harmless")
     one_channel = found["layout: bytes of the other order"]
     assert (one_channel["agreement"], one_channel["score"]) == (1, 99.2)
     raw = found["normalise: 0 to 16 instead of 0 to 1"]
-    assert raw["input_max_difference"] == 15  # white
+    assert raw["input_max_difference"] == 15  # a white pixel differs by 15
     assert 0.95 < raw["agreement"] < 1
     assert (raw["score"], raw["verdict"]) == (99.2, "changed")
     for name in ("colour: inverted", "layout: height and width swapped"):

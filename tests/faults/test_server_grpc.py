@@ -100,7 +100,7 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
 ) -> None:
     both = self_signed(tmp_path).read_bytes()
     with GrpcServer(tls=(both, both)) as server:
-        with pytest.raises(FileNotFoundError):  # no result
+        with pytest.raises(FileNotFoundError):  # the refused run has no result.json
             ran(tmp_path / "refused", server)
         line = capsys.readouterr().err.splitlines()[-1]
         _, result = ran(tmp_path / "run", server, "--insecure")

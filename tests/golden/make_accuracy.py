@@ -292,7 +292,7 @@ def _dice(checkout: Path, random: Any) -> dict[str, Any]:
         checkout / "vision/medical_imaging/3d-unet-kits19/accuracy_kits.py", "nibabel", "pandas"
     )
     labels = [random.integers(0, 3, (4, 5, int(n))) for n in random.integers(3, 9, 6)]
-    labels[2][labels[2] == 2] = 0  # no tumour
+    labels[2][labels[2] == 2] = 0  # this label has no tumour
     given = [np.where(random.random(x.shape) < 0.7, x, 0).astype(np.uint8) for x in labels]
     given[2][:] = 0
     each = [

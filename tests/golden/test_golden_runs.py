@@ -29,7 +29,7 @@ def test_every_number_can_be_derived_from_the_files(name: str) -> None:
     findings = recheck.findings(FOLDERS / name, recheck.configuration(FOLDERS / name), [TINY])
     derived = json.loads(json.dumps(result(findings), default=str))
     assert list(derived) == list(stored), AGAIN
-    del stored["environment"], derived["environment"]  # of environment.json
+    del stored["environment"], derived["environment"]  # this key repeats environment.json
     assert derived == stored, AGAIN
 
 

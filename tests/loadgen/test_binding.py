@@ -64,7 +64,7 @@ def test_answers_of_different_lengths_keep_their_ids_and_bytes(
     for n, lengths in enumerate(batches):
         random = np.random.default_rng(n)
         rows = [random.integers(0, 99, (k, *trailing)).astype(dtype) for k in lengths]
-        rows[0] = rows[0][::-1]  # not contiguous
+        rows[0] = rows[0][::-1]  # this row is not contiguous
         ids = [2**63 + 100 * n + i for i in range(len(rows))]
         assert isinstance(responder, RaggedResponder)
         responder.complete(ids, Ragged(rows))

@@ -37,7 +37,7 @@ def test_facts_come_back_from_json_as_they_were() -> None:
 def test_all_differences_are_listed_at_once() -> None:
     other = dataclasses.replace(
         FACTS,
-        machine="b",  # no difference
+        machine="b",  # the name of the machine does not count as a difference
         rate_per_s=5.0,
         version="2",
         model_sha256="f" * 64,

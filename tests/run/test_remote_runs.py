@@ -73,7 +73,8 @@ def test_a_server_run_with_accuracy(tmp_path: Path, url: str) -> None:
     assert [*result["stages_ns"]] == [
         *("issue_delay", "queue", "send", "remote", "notice", "decode", "complete")
     ]
-    unasked = {"name": "", "round_trip_ns": None}  # without --qdl
+    # A run without --qdl does not ask for the server's name.
+    unasked = {"name": "", "round_trip_ns": None}
     peer = {"url": url, "address": "127.0.0.1", "local": True, **unasked}
     assert (result["client"]["peers"], result["client"]["sut_name"]) == ([peer], "")
     doubts = {doubt["code"] for doubt in result["doubts"]}

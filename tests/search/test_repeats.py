@@ -250,7 +250,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     more = "--queries 2010 --no-metrics --quiet --repeats 2 --out all"
     assert main([*given.split(), *more.split()]) == 0
     rates = repeats_json()["numbers"]["throughput"]
-    assert len(set(rates["values"])) == 2  # different arrivals
+    assert len(set(rates["values"])) == 2  # the runs have different arrivals
     over = present(over_runs(rates["values"]))
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out

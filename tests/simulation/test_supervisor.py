@@ -156,7 +156,7 @@ def test_the_measured_process_may_die_at_every_step(subject: str, tmp_path: Path
             ended = outcome(world, tmp_path / f"{phase}-{step}")
             judge(world, ended)
             assert ended.stored is not None
-            is_last = step == steps - 1  # its exit
+            is_last = step == steps - 1  # the last step is the exit of the process
             assert (ended.stored["verdict"] == "VALID") == is_last, step
 
 

@@ -16,7 +16,8 @@ GARBAGE: Sequence[bytes] = (
     b"[" * 100_000 + b"\n",
     b"\xff\xfe\xfd\n",
     bytes(range(256)) * 4,
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),  # TLS
+    # The first bytes of a TLS handshake.
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(27),
     b"GET / HTTP/9.9\r\n\r\n",
     b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",

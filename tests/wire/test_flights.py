@@ -212,9 +212,9 @@ def test_pace_of_replacements_is_the_lowest_that_keeps_the_age_limit() -> None:
         return replaced
 
     together = run([0.0] * 64, 40, 0.1)
-    assert not any(together[:9])  # used recently
+    assert not any(together[:9])  # connections that were used recently stay
     assert max(together) <= 3
-    # Each connection is checked only once, after more than 3 s.
+    # Each connection is replaced only once, after more than 3 s.
     assert sum(together[200:]) <= 64 * 20 / 3
     assert run([0.5] * 64, 0.4, 0.1) == [0] * 4
     # All connections are due, because no check came in time.

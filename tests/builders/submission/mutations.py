@@ -98,7 +98,7 @@ def error_in(path: str) -> Mutation:
 def huge(path: str) -> Mutation:
     def mutate(root: Path) -> None:
         with (root / path).open("wb") as f:
-            f.truncate(51 << 20)  # sparse
+            f.truncate(51 << 20)  # the file is sparse, so it needs no space on the disk
 
     return mutate
 

@@ -54,7 +54,8 @@ def test_the_cluster_fits_the_kuberay_schema() -> None:
         pytest.skip(f"set {DEFINITION} to KubeRay's ray.io_rayclusters.yaml")
     versions = yaml.safe_load(Path(path).read_text())["spec"]["versions"]
     (schema,) = [v["schema"]["openAPIV3Schema"] for v in versions if v["name"] == "v1"]
-    schema["properties"]["metadata"]["properties"] = {"name": {}, "labels": {}}  # Kubernetes' own
+    # Kubernetes defines these fields of `metadata`.
+    schema["properties"]["metadata"]["properties"] = {"name": {}, "labels": {}}
     holds = jsonschema.Draft202012Validator(closed(schema))
     assert not list(holds.iter_errors(CLUSTER))
     wrong = deepcopy(CLUSTER)

@@ -101,7 +101,7 @@ def test_no_cell_of_a_table_is_a_formula(text: str, tmp_path: Path) -> None:
     for table in tables:
         rows = list(csv.reader(io.StringIO(table)))
         assert rows[1][0].startswith("'")
-        assert rows[1][1] == "-1.5"  # a number
+        assert rows[1][1] == "-1.5"  # a negative number is not a formula
         assert not any(cell[:1] in "=+@\t\r" for row in rows for cell in row if cell)
 
 

@@ -243,7 +243,7 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         ("command:sh#2", 0.001, True),
         ("ptdaemon:wall", 0.001, True),
         ("hwmon:nic/power1", 0.001, False),  # this meter measures only a single part of the machine
-        ("command:sh", 130e3, False),  # a rack
+        ("command:sh", 130e3, False),  # a rack may draw 130 kW
         ("command:sh", 0.4, False),  # 0.4 W is a plausible value for the smallest board
     ],
 )

@@ -136,7 +136,7 @@ def test_quantisation_samples_are_real_and_never_scored() -> None:
     noise = quantisation_samples(config, model, model.inputs, 8, None, synthetic=True)
     assert "seeded noise" in noise.about
     again = quantisation_samples(config, model, model.inputs, 8, None, synthetic=True)
-    assert digest(noise.feeds) == digest(again.feeds)  # BO8
+    assert digest(noise.feeds) == digest(again.feeds)  # checks requirement BO8
 
 
 def write_npz(path: Path, first: int, count: int) -> None:

@@ -62,7 +62,7 @@ def stubs(**modules: Mapping[str, object]) -> Iterator[None]:
         for name, members in modules.items():
             dotted = name.replace("__", ".")
             module = ModuleType(dotted)
-            module.__path__ = []  # a package
+            module.__path__ = []  # a module with a path counts as a package
             vars(module).update(members)
             sys.modules[dotted] = module
         yield

@@ -249,7 +249,8 @@ with ExitStack() as stack:
 
 def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
     path = tmp_path / "big.onnx"
-    weight = np.random.default_rng(0).standard_normal((3072, 3072), np.float32)  # 36 MiB
+    # The weight takes 36 MiB.
+    weight = np.random.default_rng(0).standard_normal((3072, 3072), np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     x, y = (odd_files.value(name, ["n", 3072]) for name in "xy")
     odd_files.write(path, [node], [x], [y], {"w": weight})

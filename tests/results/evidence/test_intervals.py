@@ -110,7 +110,7 @@ def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
             assert high is None or one["estimate"] <= high <= logged["max"]
             assert [end is None for end in one[kind]] == [end is None for end in journals[kind]]
         moved += one["estimate"] != one["journal"]
-    assert moved > 0  # two clocks
+    assert moved > 0  # some estimates differ, because the two logs use different clocks
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), min_size=1, max_size=60))

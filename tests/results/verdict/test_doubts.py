@@ -369,7 +369,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
         (500, 500, (1, 8, 8), False),
         (42, 42, (1, 8, 8), False),  # 42 samples suffice, because the dataset has no more samples
         (1, 2, (1, 8, 8), True),
-        (20, 1024, (1, 256, 256, 16), False),  # 84 MB
+        (20, 1024, (1, 256, 256, 16), False),  # 20 samples of this shape take 84 MB
         (20, 1024, (None,), True),
     ],
 )

@@ -90,9 +90,10 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     found = rows()
     assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
     assert {"uncertainty", "jitter", "same_answers", "relative_l2", "not_ranked"} <= set(found[0])
-    assert [r["relative_l2"] != "" for r in found] == [False, True] * 3  # LV2
+    assert [r["relative_l2"] != "" for r in found] == [False, True] * 3  # checks requirement LV2
     out = capsys.readouterr().out
-    assert re.search(r"^int8 / fp32 +2\.00 +2\.00 +2\.00$", out, re.MULTILINE)  # LV3
+    # Checks requirement LV3.
+    assert re.search(r"^int8 / fp32 +2\.00 +2\.00 +2\.00$", out, re.MULTILINE)
     maps = json.loads(Path("grid/heatmaps.json").read_text())["maps"]
     assert maps[0]["z"] == [[1000.0, 2000.0, 4000.0], [2000.0, 4000.0, 8000.0]]
     assert "no energy: no meter was requested" in out
@@ -559,7 +560,7 @@ def test_front_holds_the_cells_that_no_other_beats() -> None:
 
 
 def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
-    assert spread(np.full(50, 7.0)) == (0.0, 0.0)  # LV13
+    assert spread(np.full(50, 7.0)) == (0.0, 0.0)  # checks requirement LV13
     assert spread(np.array([7.0])) == (None, None)
     uncertainty, jitter = spread(1 / np.array([9.0, 11.0, 9.0, 11.0]))
     assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
@@ -574,7 +575,7 @@ def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
 def test_outputs_diverge_by_as_much_as_they_differ() -> None:
     a = np.array([[1.0, 0.0], [0.0, 2.0]])
     same = present(divergence(a, a))
-    assert (same.relative_l2, same.js_bits, same.top1) == (0.0, 0.0, 1.0)  # MS11
+    assert (same.relative_l2, same.js_bits, same.top1) == (0.0, 0.0, 1.0)  # checks requirement MS11
     other = present(divergence(a, a[::-1]))
     assert other.relative_l2 == pytest.approx(np.sqrt(10) / np.sqrt(5))
     assert 0 < present(other.js_bits) <= 1

@@ -320,7 +320,8 @@ def test_sweep_without_a_startable_backend_leaves_nothing(
     swept: Swept, error: type[Exception], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = dict.fromkeys(("ort", "openvino", "litert"), error("it does not start"))
-    with pytest.raises(ValueError, match="not enough values"):  # no runtimes.json
+    # The command leaves no runtimes.json, so `swept` fails.
+    with pytest.raises(ValueError, match="not enough values"):
         swept(Backends(always(), answers=answers), *THREE)
     assert list(Path().iterdir()) == []
     assert main([*THREE, "--out", "r"]) == status

@@ -418,7 +418,8 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     content = swept_to([streamed, failed], highest_valid=100)
     table = points_table(content)
     heads = [column.name for column in table.columns]
-    assert heads[6:] == ["TTFT p50", "TTFT p99", "TPOT p50", "late", "verdict"]  # without share
+    # The table has no column `share`.
+    assert heads[6:] == ["TTFT p50", "TTFT p99", "TPOT p50", "late", "verdict"]
     assert [row[6:10] for row in table.rows] == [(2e6, 9e6, 3e5, 0), (None, None, None, 0)]
     _, _, drawn, instances = figures(content)
     assert drawn.title == "Token times"

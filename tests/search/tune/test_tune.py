@@ -305,7 +305,8 @@ def test_run_of_an_idle_backend_has_at_most_the_issuable_queries(
 ) -> None:
     machine = Machine(by_batch, factor=1e-4)
     assert tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])[0] == 0
-    assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
+    # A run takes 1.5 s.
+    assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}
 
 
 def test_reason_of_the_first_plan_is_shown_if_every_plan_fails(
@@ -379,7 +380,7 @@ def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
     machine = Machine(lambda _c: 5e6)
     tuned(machine, *SERVER, "--no-report", "--target-qps", "700", "--max-batch", "8")
     assert {c.target_qps for c in machine.configs} == {700.0}
-    assert all((c.queries or 0) >= 1050 for c in machine.configs)  # 1.5 s
+    assert all((c.queries or 0) >= 1050 for c in machine.configs)  # a run takes 1.5 s
     assert yaml.safe_load(Path("t/tuned.yaml").read_text())["target_qps"] == 700
 
 
@@ -430,7 +431,8 @@ def test_a_layout_that_cannot_be_loaded_affects_no_other_layout(
 
 
 def test_search_without_a_loadable_layout_leaves_nothing(tuned: Tuned) -> None:
-    with pytest.raises(ValueError, match="not enough values"):  # no tune.json
+    # The command leaves no tune.json, so `tuned` fails.
+    with pytest.raises(ValueError, match="not enough values"):
         tuned(Machine(by_batch, refused=((1, 2), (2, 1), (1, 1))), *OFFLINE)
     assert names(Path()) == []
 

@@ -55,7 +55,7 @@ def rehearse(work: Path, benchmark: str, model: Path | str, *words: str) -> Path
     assert main(request) == 0
     tree = work / "tree"
     assert main(["submit", "pack", "--work", str(work), "--to", str(tree)]) == 0
-    assert main(["submit", "check", str(tree)]) == 4  # its mark
+    assert main(["submit", "check", str(tree)]) == 4  # the tree has the mark of a rehearsal
     assert main(["submit", "check", str(tree), "--rehearsal"]) == 0
     (results,) = tree.glob(f"closed/Rehearsal/results/*/{benchmark}")
     return results

@@ -66,7 +66,7 @@ class Machine:
 
     def _found(self, one: dict[str, Any]) -> dict[str, Any]:
         place = one["parameters"]
-        if "shared_memory_region" not in place:  # the probe
+        if "shared_memory_region" not in place:  # only the probe sends its data in the request
             return {"name": one["name"], "datatype": "BYTES", "shape": [1, 1], "data": [""]}
         region = self.regions[place["shared_memory_region"]]
         begin = place["shared_memory_offset"]
@@ -225,7 +225,7 @@ def test_samples_are_shared_over_grpc_as_well() -> None:
         assert [*grpc.regions] == [region_of(os.getpid())]
         for index in (1, 4, 2):
             request = samples.request([index])
-            assert sum(map(len, request.body)) < 256  # no tensor
+            assert sum(map(len, request.body)) < 256  # the request contains no tensor
             answers = cast("Any", remote.answer(link.exchange(request), 1))
             assert answers[0].tolist() == [index * n for n in (7, 7, 7, 7, *(6,) * 6)]
         assert remote.describe()["encoding"] == "shm"
