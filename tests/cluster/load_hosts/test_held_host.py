@@ -29,10 +29,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread.start()
     yield number
     host.stop()
-    with (
-        socket.socket() as waking
-        # a connection wakes the waiting accept, which does not notice that its socket is closed
-    ):
+    # A connection wakes the waiting accept, which does not notice that its socket is closed.
+    with socket.socket() as waking:
         waking.connect_ex(("127.0.0.1", number))
     thread.join(SLACK_S)
     assert not thread.is_alive()
