@@ -126,13 +126,13 @@ _REASONS: _Rows = {
             "Use a backend and a hook that compute their answers from their inputs.",
         ),
         "cache-differs": (
-            "The hits or loads that the cache of `--models` counted differ from the journal, or from a simulation.",
+            "The hits or loads counted by the cache of `--models` differ from the journal or from a simulation.",
             _REPORT,
         ),
     },
     About.SERVER: {
         "requests-failed": (
-            "Requests were refused, reset, not answered in time, or got an unusable reply.",
+            "Requests were refused, reset, not answered in time, or answered with an unusable reply.",
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
@@ -148,7 +148,7 @@ _REASONS: _Rows = {
             "Drop the SLO, or make the answers longer, e.g. with `--backend-option ignore_eos=on`.",
         ),
         "node-lost": (
-            "A node closed a connection or left a batch unanswered for too long, and the batches on this node failed.",
+            "A node closed a connection or left a batch unanswered for too long, so the batches on this node failed.",
             "Find out what stopped the node, and run again.",
         ),
         "tokens-contradicted": (
@@ -167,7 +167,7 @@ _REASONS: _Rows = {
     About.ACCURACY: {
         "accuracy-below-target": (
             "The score does not reach the target in the manifest.",
-            "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file. For a language model, check `reference` and the prompts, and the model that the server serves.",
+            "Check the order of the classes (`data check`) and the preparation of the input (`pitfalls`), or use another precision or model file. For a language model, check `reference` and the prompts, and the model that the server serves.",
         ),
         "accuracy-incomplete": (
             "LoadGen's accuracy log does not have one answer for each sample.",
@@ -264,7 +264,7 @@ _DOUBTS: _Rows = {
     About.LOAD_GENERATOR: {
         "generator-late": (
             "LoadGen issued 1 % of the queries with a delay of more than 10 % of the SLO; this delay is part of their latency.",
-            "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
+            "Leave a core free for LoadGen by lowering `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (
             "The client read replies late, was busy for 70 % of a second, or ran at half of its ceiling or more.",
@@ -297,11 +297,11 @@ _DOUBTS: _Rows = {
             "Export the model with a symbolic batch dimension.",
         ),
         "idle": (
-            "The backend's threads computed, or waited for a core, for less than a quarter of its batches' time.",
+            "The backend's threads spent less than a quarter of the batches' time computing or waiting for a core.",
             "Find out what the threads wait for. If the backend computes on another device, let `describe()` return that `device`.",
         ),
         "leak": (
-            "The memory of the measured process grew until the end: in the second half by more than 5 % and 16 MB.",
+            "The memory of the measured process grew until the end of the run, by more than 5 % and 16 MB in the second half.",
             "Find out which data the backend keeps from each batch, including reference cycles.",
         ),
         "close-raised": (
@@ -319,15 +319,15 @@ _DOUBTS: _Rows = {
             "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as a run with a prefix cache.",
         ),
         "prompt-changed": (
-            "The server's token count of a prompt differs from the ids that were sent, is impossible for its bytes, or varies for the same prompt.",
+            "The server's token count for a prompt differs from the number of ids sent, is impossible for the prompt's bytes, or varies for the same prompt.",
             "Find out what the server adds or cuts off: a token at the beginning, a template, or a context limit.",
         ),
         "load-host-faster": (
             "A load host on another machine reports shorter times than the server needed for other hosts at the same time.",
-            "Find out what runs on that host; run the command near the hosts, on the same network path to the server.",
+            "Find out what runs on that host; start the run on a machine near the hosts, on the same network path to the server.",
         ),
         "load-host-unwitnessed": (
-            "The coordinator's own queries ended before the run, so little or nothing could contradict the load hosts' reports.",
+            "The coordinator's own queries ended before the run, so most or all of the load hosts' reports could not be checked.",
             "Read the text and the log of `coordinator`, and run again.",
         ),
         "tokens-doubtful": (
@@ -343,7 +343,7 @@ _DOUBTS: _Rows = {
             "Find out whether the server ignores `temperature` or `seed`, or mixes up its answers.",
         ),
         "answers-alike": (
-            "More than half of the long answers to different prompts are equal to another answer.",
+            "More than half of the long answers are equal to the answer to a different prompt.",
             "Read the answers; score them with `--mode accuracy`.",
         ),
         "ids-repeated": (
@@ -372,7 +372,7 @@ _DOUBTS: _Rows = {
         ),
         "node-slower": (
             "A node needs more than 1.2 times as long for a batch as the median of the nodes.",
-            "Check what else runs on the node, its cores and its settings; or run without the node.",
+            "Check the node's other programs, its cores and its settings, or run without the node.",
         ),
         "node-clock": (
             "The clock of a node ran more than 100 ppm too fast or too slow, or was set, during the run.",
@@ -476,7 +476,7 @@ _DOUBTS: _Rows = {
         ),
         "cores-lost": (
             "During the run, the set of cores on which the measured threads may run became smaller.",
-            "Find the program that moved them (`taskset`, a cpuset, a container's manager), and run again.",
+            "Find the program that restricted the threads (`taskset`, a cpuset, a container's manager), and run again.",
         ),
         "priority-lowered": (
             "During the run the priority of the measured threads was lowered.",

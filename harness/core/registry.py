@@ -397,7 +397,7 @@ def check_name(kind: str, name: str) -> None:
         if not attribute.isidentifier() or not (dotted or module.endswith(".py")):
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
-            raise ConfigError(f"{kind} {name!r}: there is no file {module}")
+            raise ConfigError(f"{kind} {name!r}: the file {module} does not exist")
         if module.endswith(".py") and _certainly_lacks(Path(module), attribute):
             raise ConfigError(f"{kind} {name!r}: {module} has no class {attribute}")
         return

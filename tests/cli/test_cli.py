@@ -157,7 +157,7 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -
             "--scenario server --meter rappl --meter nosuch.py:Meter",
             [
                 "no meter named 'rappl': did you mean 'rapl'?",
-                "meter 'nosuch.py:Meter': there is no file nosuch.py",
+                "meter 'nosuch.py:Meter': the file nosuch.py does not exist",
             ],
         ),
     ],

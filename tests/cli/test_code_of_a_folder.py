@@ -139,7 +139,7 @@ def test_code_that_the_user_names_is_executed(run: Path, marker: Path, evil: Pat
     words = ["--config", str(run), *given, "--trust", f"{evil}:Evil", "--out", str(run / "again")]
     ended = run_here(*words)
     assert ended.status == 3, "the class is no backend"
-    assert f"code that --config {run} names runs now: the backend {evil}:Evil" in ended.said
+    assert f"running code that --config {run} names: the backend {evil}:Evil" in ended.said
     assert marker.exists()
 
 
@@ -159,7 +159,7 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     again = ["rerun", "first", "--trust", f"{mine}:Mine", "--out"]
     capsys.readouterr()
     assert main([*again, "second"]) == 0
-    says = f"harness: code that first names runs now: the backend {mine}:Mine"
+    says = f"harness: running code that first names: the backend {mine}:Mine"
     assert says in capsys.readouterr().err.splitlines()
     mine.write_text(mine.read_text() + "# changed\n")
     assert main([*again, "third"]) == 0

@@ -74,8 +74,11 @@ def test_an_invalid_list_of_nodes_is_refused(text: str, why: str) -> None:
     ("options", "why"),
     [
         ({"url": ["http://127.0.0.1:1"]}, "--nodes and --url both set where the answers come from"),
-        ({"nodes": "a:1", "instances": 2, "threads": 1}, "--instances and --threads are set where"),
-        ({"connections": 3}, "--connections apply to --url"),
+        (
+            {"nodes": "a:1", "instances": 2, "threads": 1},
+            "--instances and --threads can only be set when",
+        ),
+        ({"connections": 3}, "--connections can only be used with --url"),
         ({"dispatch": "deadline", "slo": "p99=1s"}, "--dispatch and --batch-wait"),
         ({"qdl": True}, "--qdl"),
         ({"nodes": "ray://a"}, "add --node-count N"),
@@ -91,7 +94,7 @@ def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> 
 
 
 def test_inputs_on_wire_requires_nodes() -> None:
-    with pytest.raises(ConfigError, match="--inputs-on-wire apply to --nodes"):
+    with pytest.raises(ConfigError, match="--inputs-on-wire can only be used with --nodes"):
         RunConfig.of(scenario="server", inputs_on_wire=True)
 
 

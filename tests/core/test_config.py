@@ -269,7 +269,10 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
     [
         (None, " cannot be read: No such file or directory"),
         (b"\xff", " is not UTF-8, at byte 1"),
-        (b"{a: 1e3}", " line 1: 1e3 may be 1000 or the string '1e3': write 1000 or '1e3'"),
+        (
+            b"{a: 1e3}",
+            " line 1: 1e3 can mean 1000 or the string '1e3': write 1000 or '1e3'",
+        ),
         (b'{"a": 1, "a": 2}', " is not valid JSON: "),
         (b"[" * 10**5, " is not valid JSON: "),
         (b" " * (2**20 + 1), " is larger than 1 MiB: name a JSON or YAML file"),
@@ -327,11 +330,11 @@ _SET = {"models": Path("set.yaml"), "mode": "performance"}
         ({"scenario": "multi-stream", "mlperf": True, "samples_per_query": 4}, "--samples-per-query cannot be set with --mlperf: the rules set 8"),
         (
             {**_SET, "model": "x.onnx", "dataset": "digits"},
-            "--models names each model with its data, and --model and --dataset belong to one model: drop them",
+            "--models names each model with its data, so --model and --dataset cannot be set: drop --model and --dataset",
         ),
         ({**_SET, "scenario": "offline"}, "--models chooses a model at each arrival, and offline has no arrivals: add --scenario server"),
         ({**_SET, "mode": "both"}, "--models measures speed, and several models have no common score: add --mode performance"),
-        ({**_SET, "max_batch": 4}, "--max-batch 4: waiting queries may need different models: drop it with --models"),
+        ({**_SET, "max_batch": 4}, "--max-batch 4 is not allowed with --models, because waiting queries may need different models: drop it"),
         ({**_SET, "pin": True}, "--pin applies to one model: drop it with --models"),
     ],
 )  # fmt: skip

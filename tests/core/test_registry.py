@@ -57,7 +57,7 @@ def test_scenarios_have_the_names_in_the_table() -> None:
         ("metric", "top-1", "no metric named 'top-1': did you mean 'top1'?"),
         ("backend", "a:b-c", "backend 'a:b-c' is not module:Class or file.py:Class"),
         ("backend", "a:", "backend 'a:' is not module:Class or file.py:Class"),
-        ("backend", "no.py:X", "backend 'no.py:X': there is no file no.py"),
+        ("backend", "no.py:X", "backend 'no.py:X': the file no.py does not exist"),
     ],
 )
 def test_a_wrong_name_is_refused_before_any_import(kind: str, name: str, line: str) -> None:

@@ -78,7 +78,7 @@ def test_a_value_out_of_range_is_reported_in_one_line(
         ),
         (
             ("--scenario", "single-stream", "--instances", "2"),
-            "--instances 2: single-stream issues one query at a time, which one instance answers: drop it",
+            "--instances 2 has no effect, because single-stream issues one query at a time, which one instance answers: drop it",
         ),
         (
             (*SERVER, "--instances", "1024", "--threads", "1024"),

@@ -196,7 +196,7 @@ def test_each_mistake_of_a_user_is_reported_in_one_line(
     )
     for part in (
         "appears twice",
-        "--instances apply to models on this machine",
+        "--instances can only be used with models on this machine",
         "no --url uses them",
     ):
         assert part in several

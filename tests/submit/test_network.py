@@ -112,8 +112,11 @@ def test_a_request_outside_the_rules_is_reported_in_one_line(
         ),
         ({"arrivals": "a.csv"}, "--arrivals replaces LoadGen"),
         ({"backend_option": ["encoding=shm"]}, "all queries must cross the network"),
-        ({"header": ["Content-Encoding=env:GZIP"]}, "--header Content-Encoding: only the data set"),
-        ({"url": None}, "--qdl apply to a server: add --url"),
+        (
+            {"header": ["Content-Encoding=env:GZIP"]},
+            "--header Content-Encoding is not allowed with --qdl",
+        ),
+        ({"url": None}, "--qdl can only be used with a server: add --url"),
     ],
 )
 def test_option_forbidden_to_a_qdl_is_refused_before_the_run(

@@ -118,6 +118,6 @@ def announcement(source: str, values: Mapping[str, Any]) -> str:
         changed = then is not None and now.get(str(code.file)) != then
         state = ", which has changed since that run" if changed else ""
         lines.append(
-            f"code that {source} names runs now: the {code.kind} {absolute(code.name)}{state}"
+            f"running code that {source} names: the {code.kind} {absolute(code.name)}{state}"
         )
     return "\n".join(lines)

@@ -532,7 +532,7 @@ def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
         raise ValueError(f"{text!r}: median and sigma must be numbers") from None
     if not (1 <= normal.median <= normal.most <= LONGEST_SEQUENCE and 0 < normal.sigma <= 10):
         raise ValueError(
-            f"{text!r}: needs 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10"
+            f"{text!r} is out of range: 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10 must hold"
         )
     return dimension, normal
 

@@ -208,9 +208,9 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
     if options.url:
         yield "--nodes and --url both set where the answers come from: drop one"
     if of_servers:
-        yield f"{of_servers} apply to --url, and --nodes is set: drop them"
+        yield f"{of_servers} can only be used with --url, not with --nodes: drop {of_servers}"
     if of_hosts and not options.nodes_are_started:
-        yield f"{of_hosts} are set where a node is started, by `serve --node`: drop them here"
+        yield f"{of_hosts} can only be set when `serve --node` starts a node: drop {of_hosts} here"
     if options.dispatch == "deadline" or options.batch_wait_ns:
         yield "--dispatch and --batch-wait do not apply to nodes, which form batches themselves: drop them"
     if options.qdl:
@@ -245,18 +245,18 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
         yield from _node_problems(options, _given(options, _OF_HOSTS), of_this_machine)
         return
     if flags := _given(options, _OF_NODES):
-        yield f"{flags} apply to --nodes: add it, or drop the flag"
+        yield f"{flags} can only be used with --nodes: add it, or drop {flags}"
     if not options.url:
         if flags := _given(options, _OF_SERVERS):
-            yield f"{flags} apply to a server: add --url, or drop them"
+            yield f"{flags} can only be used with a server: add --url, or drop {flags}"
         return
     yield from _repeated("--url", options.url)
     if of_this_machine:
-        yield f"{of_this_machine} apply to models on this machine, and --url names a server: drop them"
+        yield f"{of_this_machine} can only be used with models on this machine, but --url names a server: drop {of_this_machine}"
     if options.dispatch == "deadline" or options.device != "cpu":
-        yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
+        yield "--dispatch and --device apply to models on this machine, but --url names a server: drop them"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
-        yield "--insecure applies to https and grpcs, and no --url uses them: drop it"
+        yield "--insecure applies to https and grpcs, but no --url uses either of them: drop it"
 
 
 def _load_host_problems(options: RunOptions) -> Iterator[str]:
@@ -326,7 +326,7 @@ def _qdl_problems(options: RunOptions) -> Iterator[str]:
         yield "--backend-option encoding=shm is not allowed with --qdl, because all queries must cross the network: drop it, or drop --qdl"
     for name, _ in options.header:
         if name.lower() in _CODINGS:
-            yield f"--header {name}: only the data set may be compressed, before the run: drop it"
+            yield f"--header {name} is not allowed with --qdl, which permits compression only of the data set before the run: drop it"
 
 
 _OF_ONE_MODEL = {
@@ -347,13 +347,13 @@ _OF_ONE_MODEL = {
 def _set_problems(options: RunOptions) -> Iterator[str]:
     """Yields problems with options that do not support several models."""
     if flags := _given(options, _OF_ONE_MODEL):
-        yield f"--models names each model with its data, and {flags} belong to one model: drop them"
+        yield f"--models names each model with its data, so {flags} cannot be set: drop {flags}"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
         yield f"--models chooses a model at each arrival, and {options.scenario} has no arrivals: add --scenario server"
     if options.runs_accuracy:
         yield "--models measures speed, and several models have no common score: add --mode performance"
     if (options.max_batch or 1) > 1:
-        yield f"--max-batch {options.max_batch}: waiting queries may need different models: drop it with --models"
+        yield f"--max-batch {options.max_batch} is not allowed with --models, because waiting queries may need different models: drop it"
     for flag, is_set in (
         ("--mlperf", options.mlperf),
         ("--url", bool(options.url)),
@@ -389,7 +389,7 @@ def _scenario_problems(options: RunOptions) -> Iterator[str]:
         yield f"{_OF_SOME_SCENARIOS[field]} --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:
         yield (
-            f"--instances {options.instances}: {name} issues one query at a time, which one instance "
+            f"--instances {options.instances} has no effect, because {name} issues one query at a time, which one instance "
             "answers: drop it"
         )
 

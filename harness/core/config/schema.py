@@ -52,7 +52,7 @@ class RunOptions:
         metavar="MODEL",
     )
     models: Path | None = option(
-        "server: YAML file with several models, their popularity and their shared cache (docs/models-sharing.md)",
+        "server: YAML file that lists several models with their popularity and their shared cache (docs/models-sharing.md)",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",

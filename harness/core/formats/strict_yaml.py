@@ -82,7 +82,7 @@ class _StrictLoader(yaml.SafeLoader):
             return ""
         text = node.value[:40]
         if not text:
-            return "there is no value: write one, or remove the line"
+            return "the value is missing: write one, or remove the line"
         value: Any = self.construct_object(node)
         if kind == "float" and not math.isfinite(value):
             return f"{text} is not a finite number: write one, or quote the text"
@@ -92,7 +92,7 @@ class _StrictLoader(yaml.SafeLoader):
         decimal = kind == "int" and text.lstrip("+-").isdigit()
         other = str(int(text)) if decimal else repr(text)
         second = other if decimal else f"the string {other}"
-        return f"{text} may be {first} or {second}: write {first} or {other}"
+        return f"{text} can mean {first} or {second}: write {first} or {other}"
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -140,7 +140,7 @@ def parse_yaml(text: str) -> object:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         if "int_max_str_digits" in str(e):
-            raise ValueError("has a number of more than 4,300 digits") from None
+            raise ValueError("contains a number of more than 4,300 digits") from None
         raise ValueError(f"is not valid YAML: {' '.join(str(e).split())}") from None
 
 

@@ -110,7 +110,7 @@ def _apply(stack: list[Any], name: str, argument: Any) -> None:
         arguments, function = stack.pop(), stack.pop()
         stack.append(_reduced(function, arguments))
     else:
-        raise ValueError(f"its pickle has the operation {name}")
+        raise ValueError(f"its pickle uses the operation {name}")
 
 
 def _tuple(stack: list[Any], name: str) -> tuple[Any, ...]:

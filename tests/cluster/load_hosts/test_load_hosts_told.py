@@ -140,7 +140,7 @@ def test_client_messages_of_hosts_are_merged_and_must_be_complete() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"url": []}, "--load-hosts apply to a server: add --url, or drop them"),
+        ({"url": []}, "--load-hosts can only be used with a server: add --url, or drop --load-hosts"),
         ({"scenario": "offline"}, "--load-hosts belongs to --scenario server: drop it for offline"),
         ({"mlperf": True}, "--load-hosts cannot be set with --mlperf, because the rules require one LoadGen: drop one"),
         ({"concurrency": 4}, "--load-hosts cannot be set with --concurrency, because a closed loop has no schedule"),

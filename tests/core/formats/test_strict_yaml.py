@@ -44,7 +44,7 @@ def refusal(folder: Path, text: str) -> str:
 def test_a_word_with_two_readings_is_refused_with_both(
     word: str, readings: str, tmp_path: Path
 ) -> None:
-    expected = f"{word} may be {readings}"
+    expected = f"{word} can mean {readings}"
     assert refusal(tmp_path, f"a: 1\nb: {word}\n") == f" line 2: {expected}"
     assert refusal(tmp_path, f"a: [x, {word}]\n") == f" line 1: {expected}"
     assert refusal(tmp_path, f"{word}: 1\n") == f" line 1: {expected}"
@@ -59,7 +59,7 @@ def test_a_number_that_is_not_finite_is_refused(word: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["a:\n", "a: # none\n", "- x\n-\n", "{a: }"])
 def test_an_absent_value_is_refused(text: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, text).endswith("there is no value: write one, or remove the line")
+    assert refusal(tmp_path, text).endswith("the value is missing: write one, or remove the line")
 
 
 @pytest.mark.parametrize(

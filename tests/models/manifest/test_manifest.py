@@ -238,7 +238,7 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in
         (BOMB, " line 2: aliases are not allowed here"),
         ("a: !!python/object/apply:os.system [id]", " line 1: tags such as '!!python/object"),
         ("a: [1, 2", " is not valid YAML: while parsing a flow sequence"),
-        ("a: " + "1" * 5000, " has a number of more than 4,300 digits"),
+        ("a: " + "1" * 5000, " contains a number of more than 4,300 digits"),
         ("{" * 3000, " is not valid YAML: "),
         ("? [1]\n: 2\n", " is not valid YAML: while constructing a mapping"),
     ],

@@ -211,7 +211,7 @@ def test_resume_announces_the_code_that_runs(
     capsys.readouterr()
     words = ["sweep", "--resume", "grid", "--trust", f"{Path.cwd()}/mine.py:Mine"]
     assert main(words) == 0
-    announced = f"code that --resume grid names runs now: the dataset {Path.cwd()}/mine.py:Mine"
+    announced = f"running code that --resume grid names: the dataset {Path.cwd()}/mine.py:Mine"
     assert capsys.readouterr().err == f"harness: {announced}\n"
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
