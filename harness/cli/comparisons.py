@@ -79,8 +79,8 @@ def _add_gate(parser: Parser) -> None:
     parser.flag(
         "--optimised",
         "treat the other sides as changed or optimised versions of the first: model file, precision and largest "
-        "batch may differ; both sides need an accuracy, whose change is reported as the price, or every --fail-on "
-        "limits another number than the accuracy",
+        "batch may differ; each side needs an accuracy, whose change is reported as the price, unless every --fail-on "
+        "limits a number other than the accuracy",
     )
 
 

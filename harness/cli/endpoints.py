@@ -170,7 +170,7 @@ def plan(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "plan",
         "List the points that a submission needs, with regions, passes, hours and seeds, and the requirements that "
-        "cannot be met. Without --c-max, search for C_max first: under --slo, or up to the concurrency that adds no "
+        "cannot be met. Without --c-max, search for C_max first: under --slo, or until a higher concurrency adds no "
         "more tokens/s.",
     )
     options = parser.parse_args(arguments)

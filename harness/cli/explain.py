@@ -235,7 +235,7 @@ def machine(arguments: list[str]) -> int:
     problems += _unused_beside_from(texts, ("json", "quiet"))
     problems += _side_problems(texts, sides)
     if "thorough" in texts and "within" in texts:
-        problems.append("--thorough measures every point, --within may skip some: drop one")
+        problems.append("--thorough measures every point, but --within may skip some: drop one")
     refuse(problems)
     options = MachineOptions(**expanded(values))
     from harness.explain.machine import job

@@ -262,7 +262,7 @@ def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
     if values.get("models") is not None:
         values.setdefault("mode", "performance")
         if schema not in (RepeatOptions, WorkersOptions):
-            yield "--models makes single runs, and this verb varies one model: drop it"
+            yield "--models is for `run` and `sweep`, but this verb varies one model: drop it"
 
 
 _FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
@@ -377,7 +377,7 @@ def published(copy: str, fields: Sequence[str]) -> str:
     """
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (
-        f"{copy} is a published copy, whose file names have no folders: run the original again, or "
+        f"{copy} is a published copy, whose paths were cut to file names: run the original again, or "
         f"pass your own {', '.join(dict.fromkeys(flags))} with --config {copy}"
     )
 

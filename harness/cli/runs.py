@@ -153,7 +153,7 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
     if options.format not in (None, "table", "csv", "json"):
         yield f"--format {options.format}: choose from table, csv, json"
     elif options.format and options.pages:
-        yield f"--format {options.format} prints the runs, a page draws them: drop one"
+        yield f"--format {options.format} prints the runs, but a page draws them: drop one"
     pages = [user_path(text) for _, text in options.pages]
     for page in dict.fromkeys(page for page in pages if pages.count(page) > 1):
         yield f"{page} is named for two pages: name a different file for one"

@@ -228,7 +228,7 @@ def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
     """
     if texts.pop("until", None) is not None:
         problems.append(
-            f"--until lets one run go on until it is decided, and {verb} plans the length of its runs: drop it"
+            f"--until lets one run go on until it is decided, but {verb} plans the length of its runs: drop it"
         )
 
 
@@ -237,7 +237,7 @@ def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what
     given = [key for key in map(option_key, visible_fields(schema)) if key in texts]
     for key in given:
         del texts[key]
-    problems += [f"{flag_name(key)} is for a sweep of {what}: drop it" for key in given]
+    problems += [f"{flag_name(key)} applies only to a sweep of {what}: drop it" for key in given]
 
 
 _SWEEP_EXAMPLES = """\
@@ -334,7 +334,7 @@ def _only_folder(
     values.
     """
     problems += [
-        f"--{name} takes everything from its folder: drop {flag_name(key)}"
+        f"--{name} takes all options from its folder: drop {flag_name(key)}"
         for key in texts
         if key not in (name, *allowed, "json", "quiet")
     ]

@@ -115,9 +115,9 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which would load the server noticeably"),
         ("--scenario server --probe-rate x", "--probe-rate: 'x' is not a number"),
         # Bug: the message advised --concurrency, which makes `peak` search for something else.
-        ("peak --scenario server --until steady", "--until lets one run go on until it is decided, and peak plans the length of its runs: drop it"),
-        ("sweep --scenario server --until 2%", "--until lets one run go on until it is decided, and sweep plans the length of its runs: drop it"),
-        ("tune --scenario server --until 2%", "--until lets one run go on until it is decided, and tune plans the length of its runs: drop it"),
+        ("peak --scenario server --until steady", "--until lets one run go on until it is decided, but peak plans the length of its runs: drop it"),
+        ("sweep --scenario server --until 2%", "--until lets one run go on until it is decided, but sweep plans the length of its runs: drop it"),
+        ("tune --scenario server --until 2%", "--until lets one run go on until it is decided, but tune plans the length of its runs: drop it"),
         ("arrivals burst --rate 5 --out x", "KIND: 'burst' is not one of constant, steps, ramp, gamma, loadgen"),
     ],
 )  # fmt: skip

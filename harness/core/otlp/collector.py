@@ -164,7 +164,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
             text = answer.read()
             if answer.status != 200:
                 raise ConfigError(
-                    f"{collector.option} {collector}: it answered {answer.status} {answer.reason}"
+                    f"{collector.option} {collector} answered {answer.status} {answer.reason}: check its URL and its log"
                 )
             if refused := _refused(text):
                 raise ConfigError(f"{collector.option} {collector}: {refused}")

@@ -158,7 +158,7 @@ def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) 
         ),
         (
             ("peak", "--config", "mlperf", *SERVER),
-            "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that (the preset mlperf sets --mlperf)",
+            "peak makes quick runs: drop --mlperf, and use --write-user-conf FILE for an official run (the preset mlperf sets --mlperf)",
         ),
     ],
 )  # fmt: skip

@@ -105,7 +105,7 @@ def test_a_collector_gets_every_span() -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "message"),
     [
-        (503, b"", "it answered 503 Service Unavailable$"),
+        (503, b"", "/v1/traces answered 503 Service Unavailable: check its URL and its log$"),
         (200, b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}', "it dropped 2 spans: too many$"),
     ],
 )  # fmt: skip
