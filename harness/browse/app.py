@@ -186,7 +186,7 @@ def _plotly() -> Response:
 
 
 async def _missing(_: Request, __: Exception) -> Response:
-    text = "There is no such page or folder here. It may have been renamed: a run's folder loses `.partial` at the end."
+    text = "This page or folder does not exist. The folder may have been renamed: a run's folder loses `.partial` at the end."
     return HTMLResponse(render("problem.html", title="Not found", text=text), 404)
 
 

@@ -72,7 +72,9 @@ _ENVIRONMENT.filters |= {
     "wait": lambda s: typeset(show_wait(s)),
     "typeset": lambda text: typeset(visible(hide(text))),
     "meaning": lambda code: (
-        without_markup(CODES[code].meaning) if code in CODES else "a code of a different version"
+        without_markup(CODES[code].meaning)
+        if code in CODES
+        else "a code that this version does not know"
     ),
     "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),

@@ -189,7 +189,7 @@ class Views:
             try:
                 runs.append(self._side(path))
             except Missing:
-                problems.append(f"{path}: there is no such run")
+                problems.append(f"{path}: this run does not exist")
             except (OSError, HarnessError) as e:
                 problems.append(one_line(e))
         made: list[Mapping[str, Any]] = []

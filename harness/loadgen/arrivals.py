@@ -73,7 +73,7 @@ class Arrivals:
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
-                f"--queries {count:,}: {self.path} has only {counted(len(self.after_ns), 'arrival')}"
+                f"--queries {count:,} is too high: {self.path} has only {counted(len(self.after_ns), 'arrival')}"
             )
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
@@ -187,7 +187,9 @@ class _Columns:
                 expected = min(self._columns, 2)
                 hint = f"; {_COMMA}" if len(cells) > expected else ""
                 columns = counted(len(cells), "column")
-                raise ValueError(f"has {columns}, expected {expected}: arrival[,sample]{hint}")
+                raise ValueError(
+                    f"has {columns} instead of {expected}: write arrival[,sample]{hint}"
+                )
             if ";" in line or "\t" in line:
                 raise ValueError(
                     f"{line[:40]!r} has a semicolon or a tab: write a comma between the columns "
@@ -253,7 +255,7 @@ def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
         raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
         problem = (
-            f"line {lines[-1]}: more than seven days after the first arrival: shorten the file"
+            f"line {lines[-1]} is more than seven days after the first arrival: shorten the file"
         )
         raise ConfigError(_message(path, [problem], 1))
 

@@ -72,7 +72,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(
-                f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})"
+                f"LoadGen refused {plan.user_conf} (FromConfig returned {status}): correct the file"
             )
 
 
@@ -81,7 +81,9 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     name = scenario_named(plan.scenario).loadgen_name
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
-        raise ConfigError(f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})")
+        raise ConfigError(
+            f"LoadGen refused {plan.user_conf} (FromConfig returned {status}): correct the file"
+        )
     settings.server_coalesce_queries = True
     seeds = Seeds(settings.qsl_rng_seed, settings.sample_index_rng_seed, settings.schedule_rng_seed)
     if seeds != plan.seeds:
@@ -109,7 +111,9 @@ def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.Test
     settings.FromConfig("", model_key, name, 0)
     status = settings.FromConfig(user_conf, model_key, name, 2)
     if status != 0:
-        raise ConfigError(f"{user_conf}: LoadGen refused it (FromConfig returned {status})")
+        raise ConfigError(
+            f"LoadGen refused {user_conf} (FromConfig returned {status}): correct the file"
+        )
     return settings
 
 

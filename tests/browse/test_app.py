@@ -370,8 +370,8 @@ def test_settings_that_differ_stand_below_one_term(results: Path, client: TestCl
     [
         ("", "Pick two or more runs"),
         ("?run=server", "Pick two or more runs"),
-        ("?run=server&run=gone", "gone: there is no such run"),
-        ("?run=server&run=../../etc", "../../etc: there is no such run"),
+        ("?run=server&run=gone", "gone: this run does not exist"),
+        ("?run=server&run=../../etc", "../../etc: this run does not exist"),
     ],
 )
 def test_incomparable_sides_show_a_message(client: TestClient, query: str, message: str) -> None:

@@ -83,7 +83,7 @@ def test_invalid_time_is_refused(text: str) -> None:
     [
         ("0,00\n0,01\n", f"'00' is not a sample: a dataset index has no leading zero; {COMMA}"),
         ("arrival,sample\n0,0\n0,05\n", f"'05' is not a sample: a dataset index has no leading zero; {COMMA}"),
-        ("arrival\n0,5\n", f"has 2 columns, expected 1: arrival[,sample]; {COMMA}"),
+        ("arrival\n0,5\n", f"has 2 columns instead of 1: write arrival[,sample]; {COMMA}"),
         ("0,5e-3\n", f"'5e-3' is not a sample: write its dataset index, from 0; {COMMA}"),
         ("1,234.5\n", f"'234.5' is not a sample: write its dataset index, from 0; {COMMA}"),
         ('"0,5"\n', f"'\"0' is not a time: {ADVICE}"),
@@ -155,7 +155,7 @@ def test_a_trace_gives_times_and_its_requests_are_the_samples(tmp_path: Path) ->
     assert found.load(2).query_count == 2
     days = "Timestamp,Request tokens,Response tokens\n0,1,1\n700000,1,1\n"
     assert problems(tmp_path, days) == [
-        "FILE line 3: more than seven days after the first arrival: shorten the file"
+        "FILE line 3 is more than seven days after the first arrival: shorten the file"
     ]
 
 
@@ -190,11 +190,11 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
         (
             "0\n8e5\n",
-            ["FILE line 2: more than seven days after the first arrival: shorten the file"],
+            ["FILE line 2 is more than seven days after the first arrival: shorten the file"],
         ),
-        ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
-        ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
-        ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),
+        ("0s,1\n1\n", ["FILE line 2: has 1 column instead of 2: write arrival[,sample]"]),
+        ("0\n1,1\n", [f"FILE line 2: has 2 columns instead of 1: write arrival[,sample]; {COMMA}"]),
+        ("0,1,2\n", [f"FILE line 1: has 3 columns instead of 2: write arrival[,sample]; {COMMA}"]),
         (
             "0,-1\n",
             [f"FILE line 1: '-1' is not a sample: write its dataset index, from 0; {COMMA}"],
@@ -285,7 +285,7 @@ def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> Non
     found = arrivals.read(written(tmp_path, "1,0\n1.5,1\n3,2\n"))
     assert (found.load(None).query_count, found.load(None).expected_s) == (3, 2.0)
     assert found.load(2).expected_s == 0.5
-    with pytest.raises(ConfigError, match=r"^--queries 4: .* has only 3 arrivals$"):
+    with pytest.raises(ConfigError, match=r"^--queries 4 is too high: .* has only 3 arrivals$"):
         found.load(4)
     made = found.put(plan("server", query_count=2, target_qps=None), tmp_path)
     assert made.arrivals_sha256 == found.sha256

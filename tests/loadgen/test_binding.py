@@ -146,7 +146,7 @@ def test_loadgen_issues_whole_sets_of_samples_with_equal_issue(tmp_path: Path) -
 
 def test_a_user_conf_that_loadgen_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "none.conf"
-    message = rf"^{path}: LoadGen refused it \(FromConfig returned -2\)$"
+    message = rf"^LoadGen refused {path} \(FromConfig returned -2\): correct the file$"
     with pytest.raises(ConfigError, match=message):
         official_load("server", "resnet50", str(path), 10, 10)
 
