@@ -46,7 +46,7 @@ def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
         )
     most = available().threads
     if options.threads is not None and options.threads > most:
-        yield f"--threads {options.threads}: {most} threads can compute at the same time on this machine: lower it"
+        yield f"--threads {options.threads} is too high, because only {most} threads can compute at the same time on this machine: lower it"
 
 
 class _OverheadJob(Study[OverheadOptions]):
@@ -173,14 +173,14 @@ class _OverheadJob(Study[OverheadOptions]):
         if bound:
             first = self._reasons(bound[0])[0]
             return (
-                f"{len(bound)} of {len(single)} runs of single-stream are INVALID, the first is "
+                f"{len(bound)} of {len(single)} runs of single-stream are INVALID; the first is "
                 f"{self._folder_of(bound[0])}: {first.code}: {first.text}; the same command with --out "
                 f"{self.folder} repeats their pairs"
             )
         for name in single:
             client = self._runs[name].result.get("client")
             if client is not None and client["floor_p50_ns"] is None:
-                return f"{self._folder_of(name)} has no floor: {client['no_ceiling']}"
+                return f"the client's floor is missing in {self._folder_of(name)}: {client['no_ceiling']}"
         return None
 
     def _folder_of(self, name: str) -> str:

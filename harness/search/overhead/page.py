@@ -47,7 +47,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     numbers = range(1, len(pairs) + 1)
     yield Figure(
         "Pairs",
-        "Medians of a query in each pair of a run in process and a served run.",
+        "Median time of a query in each pair of an in-process run and a served run.",
         [
             line(name, numbers, [rounded(pair[key], 1 / NS_PER_US) for pair in pairs])
             for name, key in zip(names, keys, strict=True)

@@ -82,7 +82,9 @@ def headline(content: Mapping[str, Any]) -> str:
             f"{found['of_model']:.1f} x the model"
         )
     kept = (content["throughput"] or {}).get("kept")
-    return text if kept is None else f"{text}; keeps {show_percent(kept)} of the throughput"
+    return (
+        text if kept is None else f"{text}; the server keeps {show_percent(kept)} of the throughput"
+    )
 
 
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:

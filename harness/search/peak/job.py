@@ -55,7 +55,9 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     elif scenario.default_slo is None and not config.slo:
         yield f"the peak of {config.scenario} depends on an SLO: pass one, e.g. --slo p99=50ms"
     yield from unfit_options(
-        config, "peak", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"
+        config,
+        "peak",
+        "peak makes quick runs: drop --mlperf, and use --write-user-conf FILE for an official run",
     )
     if config.queries is not None:
         yield "peak sets the length of its runs with --duration and --probe: drop --queries"
@@ -67,17 +69,17 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
 
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
     if config.concurrency is not None or config.streams is not None:
-        yield "--write-user-conf: MLPerf has no load with a fixed concurrency, and no streams: drop it"
+        yield "--write-user-conf cannot be used, because MLPerf has no load with a fixed concurrency and no streams: drop it"
     elif any(slo.of == "itl" for slo in config.slo):
-        yield "--write-user-conf: LoadGen has no bound on the time between tokens: drop it, or the SLO"
+        yield "--write-user-conf cannot be used, because LoadGen has no bound on the time between tokens: drop it, or the SLO"
     elif scenario_named(config.scenario).by_query:
         yield (
-            f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
+            f"--write-user-conf cannot be used, because the official rules fix {config.scenario}'s samples per query at 8: drop it"
         )
     if file.exists():
         yield f"--write-user-conf {file} already exists: pass a different file"
     elif not file.absolute().parent.is_dir():
-        yield f"--write-user-conf {file}: there is no folder {file.parent}"
+        yield f"--write-user-conf {file}: the folder {file.parent} does not exist"
 
 
 class _OutOfReach(Exception):
@@ -226,7 +228,7 @@ class PeakJob(Study[PeakOptions]):
         # A client-bound calibration does not end the search, because the search starts at half of this load, with which
         # the client may keep up.
         if not is_client_bound(finished.result):
-            what = "this run does not show whether its load is possible, so the search ends"
+            what = "this run does not show whether its load can be sustained, so the search ends"
             self._check_answered(finished, what)
         return finished
 

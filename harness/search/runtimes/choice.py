@@ -190,7 +190,7 @@ def _model_problems(plan: Plan) -> Iterator[str]:
     for contest in plan.contests:
         if load_model(contest.model).generates:
             yield (
-                f"model {contest.model!r} generates its answers token by token, and this sweep compares batches: "
+                f"model {contest.model!r} generates its answers token by token, but this sweep compares batches: "
                 "make a run with each backend, and use `compare`"
             )
         elif not contest.cells:

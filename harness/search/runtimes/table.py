@@ -276,7 +276,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "answers", text
     yield from _left_out(one)
     if one["ended"] == "time":
-        yield "time limit", "the time limit ended the rounds: run `next`"
+        yield "time limit", "the time limit ended the rounds: run the command after `next`"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
     if text := machine_text(runs, NOT_AT_REST):
         yield (
@@ -335,7 +335,10 @@ def _answers_text(one: Mapping[str, Any]) -> str:
         f"{samples} samples, compared with {one['compared_with']}: {share} of the answers must be equal, and floats "
         f"may differ by {far}"
     )
-    return text + "".join(f"; with 16 bits or fewer {share}, by {far}" for share, far in narrow)
+    return text + "".join(
+        f"; with 16 bits or fewer, {share} must be equal, and floats may differ by {far}"
+        for share, far in narrow
+    )
 
 
 def _left_out(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -349,7 +352,7 @@ def _left_out(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "left out", f"{name}: {why}"
     if one["unread"]:
         formats = [f"{name} ({', '.join(formats)})" for name, formats in one["unread"].items()]
-        yield "no file", f"of {one['model']} in a format of {', '.join(formats)}"
+        yield "no file", f"{one['model']} has no file in a format of {', '.join(formats)}"
 
 
 def csv_of(content: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:

@@ -216,7 +216,9 @@ class _SweepJob(Study[SweepOptions]):
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.attempt()
             if status == RunInvalid.exit_status:
-                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs no peak")
+                say(
+                    f"{job.folder}: no peak was found: pass --rate A..B in queries/s, which needs no peak"
+                )
             if status:
                 raise Ended(status)
             folder = job.folder

@@ -50,7 +50,9 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     yield from unfit_options(
-        config, "tune", "tune makes quick runs: drop --mlperf; use its tuned.yaml for that"
+        config,
+        "tune",
+        "tune makes quick runs: drop --mlperf, and use its tuned.yaml for an official run",
     )
     yield from remote_problems(config, "tune")
     if len(config.slo) > 1:

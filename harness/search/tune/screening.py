@@ -264,7 +264,9 @@ class Cut:
         if not value or self.forecast.aim.gain(value, best) >= 1:
             return ""
         show = self.forecast.aim.show
-        return f"{NOT_TRIED}{show(value)} at the machine's peaks, and {fastest} has {show(best)}"
+        return (
+            f"{NOT_TRIED}{show(value)} at the machine's peaks, but {fastest} reaches {show(best)}"
+        )
 
     def _predict(self, layouts: Iterable[Layout]) -> None:
         for layout in layouts:

@@ -109,7 +109,7 @@ def _gain(content: Mapping[str, Any]) -> str:
     if default["plan"] == taken:
         return f"none: {taken} is the plan without tuning"
     if over is None:
-        why = default["failed"] or "too few rounds had both"
+        why = default["failed"] or "too few rounds measured both plans"
         return f"not measured for {default['plan']}, the plan without tuning: {why}"
     span = f"{over['low']:.3f} to {over['high']:.3f}"
     if over["low"] <= 1 <= over["high"]:
@@ -164,7 +164,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
-        return f"no other is certainly better than {best}"
+        return f"no other plan is certainly better than {best}"
     over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"they are alike, and {best} is the simpler one"

@@ -97,7 +97,7 @@ def _worst(misses: Mapping[str, Any]) -> str:
         show_percent(found.share + sign * found.half, 1, signed=True) for sign in (-1, 1)
     )
     return (
-        f"every request misses: {show_ns(fmean(cached))} per load through the cache, {show_ns(fmean(plain))} without it: "
+        f"if every request misses, a load takes {show_ns(fmean(cached))} through the cache and {show_ns(fmean(plain))} without it: "
         f"{show_percent(found.share, 1, signed=True)} ({show_percent(LEVEL)}: {least} to {most}) "
         f"in {len(plain)} pairs, {misses['hits']} hits"
     )

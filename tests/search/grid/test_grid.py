@@ -178,7 +178,7 @@ def test_resume_takes_everything_from_the_folder(
     monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
     prints("sweep", "--resume", "grid", "--quiet")
     assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
-    told = "--resume takes everything from its folder: drop --batch"
+    told = "--resume takes all options from its folder: drop --batch"
     assert told in refuses("sweep", "--resume", "grid", "--batch", "4")
     assert "nowhere has no grid.json" in refuses("sweep", "--resume", "nowhere")
 
@@ -339,7 +339,7 @@ def test_status_is_3_if_every_cell_lacks_a_plugin(swept: Swept) -> None:
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
         (("--batch", "1", "--max-batch", "4"), "a grid takes --batch in place of --max-batch: drop --max-batch"),
         (("--batch", "1", "--backend-option", "precision=f32"), "a grid takes --precision in place of --backend-option precision: drop"),
-        (("--batch", "1", "--rate", "10..20"), "--rate is for a sweep of rates"),
+        (("--batch", "1", "--rate", "10..20"), "--rate applies only to a sweep of rates"),
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
         (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),
         (("--input-shape", "image=1x1x8x8/1x1x16x16"), "add --data synthetic"),
@@ -348,7 +348,7 @@ def test_status_is_3_if_every_cell_lacks_a_plugin(swept: Swept) -> None:
         (("--backend", "ort,ortt"), "no backend named 'ortt': did you mean 'ort'?"),
         (("--model", "digits,digit"), "no model named 'digit'"),
         (("--model", "digits", "--ops", "gemm"), "--ops replaces --model"),
-        (("--from", "x", "--batch", "1"), "--from takes everything from its folder"),
+        (("--from", "x", "--batch", "1"), "--from takes all options from its folder"),
     ],
 )  # fmt: skip
 def test_a_users_mistake_is_a_line(arguments: tuple[str, ...], told: str, refuses: Said) -> None:

@@ -57,7 +57,7 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
     assert content["throughput"]["kept"] == 0.25
     out = capsys.readouterr().out
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "serving overhead +115 us per query (95 %: 115 us to 115 us), 4.6 x the model; keeps 25 % of the throughput",
+        "serving overhead +115 us per query (95 %: 115 us to 115 us), 4.6 x the model; the server keeps 25 % of the throughput",
         f"digits: kserve at {URL} against ort in process",
         "",
         "median of a query mean 95 % interval",
@@ -164,7 +164,7 @@ def test_a_client_bound_run_gives_no_number_until_its_pair_is_repeated(
     assert first.made == NAMES
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
-        "serving overhead not measured: 1 of 6 runs of single-stream are INVALID, the first is runs/2-served: "
+        "serving overhead not measured: 1 of 6 runs of single-stream are INVALID; the first is runs/2-served: "
         "client-bound: client-bound it is; the same command with --out made repeats their pairs\n"
     )
     again = Runs()
@@ -243,7 +243,7 @@ def test_run_without_a_floor_gives_no_number(measured: Measured) -> None:
             result["client"]["floor_p50_ns"] = None
 
     assert measured(Runs(broken)) == 4
-    assert stored()["withheld"] == "runs/3-served has no floor: it was busy"
+    assert stored()["withheld"] == "the client's floor is missing in runs/3-served: it was busy"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_run_without_a_floor_gives_no_number(measured: Measured) -> None:
         (("digits", "--url", URL, "--local-backend", "kserve"), "--local-backend kserve sends requests to a server"),
         (("digits", "--url", URL, "--local-backend", "otr"), "no backend named 'otr': did you mean"),
         (("digits", "--url", URL, "--pairs", "2"), "--pairs: 2 must be between 3 and 1,000"),
-        (("digits", "--url", URL, "--threads", "999"), "--threads 999: "),
+        (("digits", "--url", URL, "--threads", "999"), "--threads 999 is too high, because only "),
         (("digit", "--url", URL), "no model named 'digit': did you mean 'digits'?"),
         ((), "MODEL is missing"),
     ],

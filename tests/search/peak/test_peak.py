@@ -319,7 +319,7 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
     ]
     told = capsys.readouterr()
     assert (
-        f"does not show whether its load is possible, so the search ends: {code}: {code} it is"
+        f"does not show whether its load can be sustained, so the search ends: {code}: {code} it is"
         in told.err
     )
     assert told.out.startswith("STOPPED")
@@ -478,7 +478,7 @@ def test_search_without_memory_for_a_full_run_ends_with_advice(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
-    kept = r"harness: found\.partial has the runs before the error\n"
+    kept = r"harness: found\.partial contains the runs before the error\n"
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(kept + told, capsys.readouterr().err)
     assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
@@ -676,13 +676,13 @@ def test_failure_of_a_short_probe_is_marked_as_such(
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
         ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: pass one, e.g. --slo p99=50ms"),
-        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"),
+        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf, and use --write-user-conf FILE for an official run"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, but peak makes several: drop it"),
         ("--scenario server --audit a.config", "--audit makes one run, but peak makes several: drop it"),
         ("--scenario server --queries 500", "peak sets the length of its runs with --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
-        ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),
+        ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: the folder no does not exist"),
         ("--scenario server --write-user-conf .", "--write-user-conf . already exists: pass a different file"),
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],

@@ -337,7 +337,7 @@ def test_time_limit_ends_the_rounds_after_the_second(
     assert len(backends.configs) == 6
     assert content["models"][0]["ended"] == "time"
     out = capsys.readouterr().out
-    assert "time limit  the time limit ended the rounds: run `next`\n" in out
+    assert "time limit  the time limit ended the rounds: run the command after `next`\n" in out
     rounds = content["models"][0]["ahead"]["runs_needed"] or 10
     given = "--model digits --threads 1 --quiet --backend ort,openvino,litert"
     assert (
@@ -516,7 +516,7 @@ def test_two_models_have_a_table_and_a_sentence_each(
     out = capsys.readouterr().out
     assert [one["unread"] for one in content["models"]] == [{}, {"litert": ["tflite"]}]
     assert re.search(
-        r"^no file +of shipped/digits in a format of litert \(tflite\)$", out, re.MULTILINE
+        r"^no file +shipped/digits has no file in a format of litert \(tflite\)$", out, re.MULTILINE
     )
     assert [line.partition(":")[0] for line in out.splitlines()[-2:]] == [
         one["model"] for one in content["models"]
@@ -580,7 +580,7 @@ def test_folder_is_a_study_of_browse() -> None:
         (("--mode", "accuracy"), "drop --mode accuracy"),
         (("--rounds", "1"), "--rounds: 1 must be between 2 and 1,000"),
         (("--time-limit", "5"), "--time-limit: '5' is not a duration"),
-        (("--rate", "100"), "--rate is for a sweep of rates, not of backends: drop it"),
+        (("--rate", "100"), "--rate applies only to a sweep of rates, not of backends: drop it"),
         (("--calibration-dir", "x"), "--calibration-dir is for int8: add int8 to --precision"),
         (("--backend-option", "precision=f32"), "a sweep takes --precision in place of"),
         (("--model", "tinylm"), "generates its answers token by token"),
@@ -594,7 +594,7 @@ def test_contradictory_options_are_refused(
 
 def test_rounds_of_a_grid_are_refused(refuses: Said) -> None:
     told = refuses("sweep", "--backend", "ort,openvino", "--batch", "1", "--rounds", "3")
-    assert told == "--rounds is for a sweep of several backends without a grid: drop it"
+    assert told == "--rounds applies only to a sweep of several backends without a grid: drop it"
 
 
 def test_unknown_backend_in_the_list_is_refused(refuses: Said) -> None:

@@ -592,7 +592,7 @@ def test_a_layout_that_is_too_slow_at_the_machines_peaks_is_not_tried() -> None:
     assert timed == [first, fast, fast, first]
     told = cut.measured[slow].to_json()
     assert told["failed"] == (
-        "not tried: 333 samples/s at the machine's peaks, and 2 x 1 has 500 samples/s"
+        "not tried: 333 samples/s at the machine's peaks, but 2 x 1 reaches 500 samples/s"
     )
     assert [one.layout for one in cut.ranked()] == [first, fast]
     timed.clear()

@@ -55,13 +55,22 @@ def test_every_request_of_the_worst_case_misses(models: Path) -> None:
     ("words", "line"),
     [
         (["--workers", "1"], "--workers is for a set of models: pass --models FILE"),
-        (["--models", "set.yaml", "--rate", "1"], "--rate is for a sweep of rates, not of workers"),
-        (["--models", "set.yaml", "--batch", "1"], "--batch is for a sweep of a grid, not of work"),
+        (
+            ["--models", "set.yaml", "--rate", "1"],
+            "--rate applies only to a sweep of rates, not of workers",
+        ),
+        (
+            ["--models", "set.yaml", "--batch", "1"],
+            "--batch applies only to a sweep of a grid, not of work",
+        ),
         (
             ["--models", "set.yaml", "--instances", "2"],
             "--instances sets a single number of workers: sw",
         ),
-        (["--pairs", "3"], "--pairs is for a sweep of the workers of --models FILE: drop it"),
+        (
+            ["--pairs", "3"],
+            "--pairs applies only to a sweep of the workers of --models FILE: drop it",
+        ),
     ],
 )
 def test_options_of_another_sweep_are_refused(
@@ -90,7 +99,7 @@ def test_a_sweep_of_workers_is_stored_shown_again_and_published(
         assert row["completed_per_s"] > 0
         assert row["p99_ns"] >= row["p50_ns"] > 0
         assert (tmp_path / "s" / row["folder"] / "result.json").is_file()
-    assert "every request misses: " in shown
+    assert "if every request misses, a load takes " in shown
     assert prints("sweep", "--from", tmp_path / "s") == shown
     one = tmp_path / "s" / content["workers"][0]["folder"]
     assert main(["report", str(one)]) == 0

@@ -252,7 +252,7 @@ def _divergences(view: View) -> Table:
         ]
         for variant, one in view.divergences.items()
     ]
-    about = "against fp32 of the same framework (fp32: of the first framework)"
+    about = "compared with fp32 on the same framework; fp32 itself is compared with fp32 on the first framework"
     heads = columns(
         " | samples [count] | relative L2 [ratio] | largest [ratio] | JS, bits [bits]"
         "| same label [share]"
@@ -295,7 +295,7 @@ def _front(view: View) -> Iterator[Table]:
     if len(best) == len(beaten):
         return
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
-    about = "no other cell beats these in everything"
+    about = "no other cell beats these in every number"
     rows: list[list[TableCell]] = [
         [" ".join(_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows))]
         for row in best

@@ -61,7 +61,7 @@ def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) 
             why = strangers[row.cell.variant]
         elif scored and row.precision != BASELINE and row.data == "real" and row.accuracy is None:
             why = (
-                f"{row.precision} changes answers, and its accuracy is not known: {row.no_accuracy}"
+                f"{row.precision} changes answers, but its accuracy is not known: {row.no_accuracy}"
             )
         else:
             continue
@@ -107,14 +107,14 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
 
 def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
     """Yields the title and the lines for each table of ratios."""
-    yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
-    yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
+    yield f"throughput by precision, relative to {BASELINE}", precision_gain(rows)
+    yield f"speed of the median batch by precision, relative to {BASELINE}", median_gain(rows)
     fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
-    yield "throughput by threads, times the fewest", list(fewest)
+    yield "throughput by threads, relative to the fewest threads", list(fewest)
     first = _ratios(rows, "backend", lambda members: members[0].backend)
     yield "throughput by framework, at the same precision", list(first)
     real = _ratios(rows, "data", lambda _members: "real")
-    yield "throughput on synthetic data, times real", list(real)
+    yield "throughput on synthetic data, relative to real data", list(real)
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
