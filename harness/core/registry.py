@@ -81,8 +81,14 @@ BACKENDS = _table(
         "ncnn": ("NcnnBackend", "ncnn", "ncnn", "ncnn"),
         "mnn": ("MnnBackend", "MNN", "mnn", "MNN"),
         "tract": ("TractBackend", "tract", "tract", "tract"),
-        "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
-        "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
+        "kserve": (
+            "KserveRemote",
+            "a server with the KServe v2 protocol: Triton, MLServer, KServe",
+        ),
+        "openai": (
+            "OpenAiRemote",
+            "a language model on a server with OpenAI's API: vLLM and others",
+        ),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
         "http-json": (
             "HttpJsonRemote",
@@ -232,7 +238,7 @@ METRICS = _table(
     "accuracy",
     {
         "top1": ("Top1", "share of correct labels, in percent"),
-        "top5": ("Top5", "share with the correct label in the top five"),
+        "top5": ("Top5", "share of samples with the correct label in the top five"),
         "map": (
             "MeanAveragePrecision",
             "COCO mean average precision of boxes",

@@ -31,9 +31,9 @@ LEAST_WATTS = 0.3
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
 """Meters that cover the whole computer. Other meters' sensors may cover a part that draws only milliwatts."""
 
-NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
+NO_METER = "no meter was requested: pass --meter NAME; `list` shows which meters work here"
 NOT_OFFICIAL = "not an MLPerf Power result: it was not measured at the wall by PTDaemon"
-ON_ANOTHER_MACHINE = "it is a different machine: the meters read this one, unless they measure the mains supply of both"
+ON_ANOTHER_MACHINE = "it is on a different machine, but the meters read this machine, unless they measure the mains supply of both"
 OFFICIAL = (
     "ptdaemon: measured by MLPerf Power's procedure and accepted by its checker; an MLPerf result only "
     "after MLCommons has verified it"
@@ -186,7 +186,7 @@ def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL
     if ptdaemon.refused:
-        return f"not an MLPerf Power result: power-dev's checker: {', '.join(ptdaemon.refused)}"
+        return f"not an MLPerf Power result: power-dev's checker reported {', '.join(ptdaemon.refused)}"
     if not under_rules:
         return "not an MLPerf Power result: a quick run, not under the official rules"
     return OFFICIAL + ("; the others are not" if len(readings) > 1 else "")

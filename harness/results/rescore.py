@@ -75,12 +75,12 @@ def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
     may belong to another run.
     """
     if not is_pending(folder):
-        why = "is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"
+        why = "is not a run in which only the scoring program failed: `check` recomputes the verdict of any run"
         return [f"{folder} {why}"]
     if recheck.is_published(recheck.configuration(folder)):
         return [f"{folder} is a published copy, which cannot be scored: use the original run"]
     return recheck.check(folder) or [
-        f"{name} is code, which has the labels: pass --trust {name}"
+        f"{name} is code that provides the labels: pass --trust {name} to let it run"
         for name in recheck.untrusted(folder, trusted)
         if name not in registry.BY_PROGRAM
     ]

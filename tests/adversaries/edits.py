@@ -489,7 +489,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
     (
         *("server", PERFORMANCE, "due later"),
         {"scheduled_ns": lambda c: c + np.arange(len(c))},
-        "not due at the times of LoadGen's schedule",
+        "not due at the times in LoadGen's schedule",
     ),
     ("server", PERFORMANCE, "1 ns later", {"inferred_ns": lambda c: c + (c == c[0])}, "stages_ns."),
     ("server", PERFORMANCE, "five rows fewer", {"all": lambda c: c[:-5]}, "samples-lost"),

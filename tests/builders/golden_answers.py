@@ -6,7 +6,7 @@ from typing import Any
 from harness.core.files import read_json
 from tests.golden.make_runs import FOLDERS
 
-BUSY = {"code": "busy-machine", "text": "other processes used 86 % of the cores in the run"}
+BUSY = {"code": "busy-machine", "text": "other processes used 86 % of the cores during the run"}
 PADDED = {"code": "padded", "text": "the model file fixes the batch at 8"}
 LATE = {"code": "slo-missed", "text": "p90 is above its bound"}
 

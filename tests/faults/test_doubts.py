@@ -33,7 +33,7 @@ def test_a_busy_machine_is_a_doubt(tmp_path: Path) -> None:
             hog.wait()
     assert done.status == 0, done.said + done.printed
     assert "doubt   busy-machine: other processes used " in done.printed
-    assert text(tmp_path / "r", "busy-machine").endswith(" of the cores in the run")
+    assert text(tmp_path / "r", "busy-machine").endswith(" of the cores during the run")
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_a_requested_port_that_is_taken_ends_the_command(tmp_path: Path) -> None
         done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
     assert (done.status, done.printed) == (2, "")
     assert done.said == (
-        f"harness: --metrics {place}: Address already in use: choose a different address, or use --no-metrics\n"
+        f"harness: --metrics {place} cannot be used (Address already in use): choose a different address, or use --no-metrics\n"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -266,7 +266,7 @@ def test_a_replica_that_is_gone_is_named_though_the_others_answer(tmp_path: Path
         status, result = ran(tmp_path / "run", server, *words)
     assert status == 4
     told = text_of(result, "server-gone")
-    assert f"{server.url}, whose queries other servers answered: " in told
+    assert f"other servers answered the queries of {server.url}: " in told
     assert "Connection refused" in told
 
 

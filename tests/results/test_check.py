@@ -129,7 +129,9 @@ def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     edit(run / "findings.json", lambda said: said.update(asked=asked))
     assert main(["check", str(run)]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"harness: {run}/findings.json has no request of a run as `asked`")
+    assert err.startswith(
+        f"harness: {run}/findings.json does not contain the run's request under `asked`"
+    )
     assert len(err.splitlines()) == 1
 
 
@@ -138,7 +140,7 @@ def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     [
         ("environment.json", '"python"', '"pithon"', "environment.system.python: result.json has "),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
-        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' has INVALID"),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' states INVALID"),
         ("performance/run_1/mlperf_log_summary.txt", "No errors", "1 ERROR", "has no line 'No err"),
         ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "has no line 'No errors enc"),
         ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "has no line 'No warn"),
@@ -215,7 +217,7 @@ def test_a_missing_file_comes_before_what_follows_from_it(run: Path) -> None:
     path = run / "performance/run_1/mlperf_log_detail.txt"
     path.unlink()
     first, *others = check(run)
-    assert first == f"{path} is missing: SHA256SUMS has it"
+    assert first == f"{path} is missing, but SHA256SUMS lists it"
     assert others
 
 

@@ -190,7 +190,7 @@ def test_a_copy_runs_no_file_that_lies_in_the_working_directory(
     capsys.readouterr()
     assert main([*words, str(copy), "--trust", "own.py:Mine", "--trust", "own.py:Digits"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"harness: {copy} is a published copy, whose file names have no")
+    assert line.startswith(f"harness: {copy} is a published copy, whose paths were cut")
     assert line.endswith(f"your own --data-dir, --model, --backend, --dataset with --config {copy}")
 
 

@@ -48,7 +48,9 @@ def test_official_run_notes_that_its_backend_waited() -> None:
         return list(result(official)["not_for_submission"])
 
     assert len(notes()) == 1
-    assert notes()[0].startswith("its backend waited instead of computing: in 0.0 % of its")
+    assert notes()[0].startswith(
+        "its backend waited instead of computing: it computed or waited for a core for 0.0 % of its"
+    )
     assert notes(cpu_s=1e3) == []
     assert notes(run_queue_s=1e3) == []
 
@@ -161,7 +163,7 @@ def test_score_below_the_target_is_a_reason_and_a_missing_score_has_one() -> Non
     other.resolved = replace(other.resolved, dataset="my.py:Mine")
     found = result(other)
     assert (found["reasons"], found["accuracy"]["target"]) == ([], None)
-    assert "the dataset is 'my.py:Mine'" in "".join(
+    assert "the run used the dataset 'my.py:Mine'" in "".join(
         d["text"] for d in found["doubts"] if d["code"] == "target-not-checked"
     )
     without = result(findings("server", evidence("server")))

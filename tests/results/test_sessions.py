@@ -55,7 +55,7 @@ def test_complete_broken_and_cut_sessions_are_counted_apart() -> None:
     assert [turn["answers"] for turn in found["turns"]] == [2, 2]
     assert present(found["turns"][1]["latency_ns"])["p50"] == 10 * MS
     assert shown({"sessions": found}) == (
-        "1 complete session of 50.0 ms / 50.0 ms (p50 / p99), 60 % of it delays, 1 broken, 1 cut"
+        "1 complete session of 50.0 ms / 50.0 ms (p50 / p99), 60 % of the time in delays, 1 broken, 1 cut"
     )
 
 

@@ -50,7 +50,7 @@ def test_more_cached_than_possible_names_the_size_of_the_blocks() -> None:
     """Bug: for a server with blocks of 4 tokens, the line was `23.2 % of the prompts cached (10.2 % possible)`."""
     tokens = {"answers": 1, "output_per_s": 120.0, "cached": 232, "input": 1000, "reusable": 102}
     assert shown({"tokens": {**tokens, "cache_block_tokens": 16}}) == (
-        "120 tokens/s, 23.2 % of the prompt tokens cached (more than 10.2 % in blocks of 16 tokens: the server's are "
+        "120 tokens/s, 23.2 % of the prompt tokens cached (more than 10.2 % possible with blocks of 16 tokens: the server's blocks are "
         "probably smaller than cache_block)"
     )
 
@@ -70,7 +70,7 @@ def test_a_cancellation_without_streams_is_followed_by_an_answer() -> None:
     result = {
         "cancellations": {**found, "next_first_token_ns": TIMES, "other_first_token_ns": TIMES}
     }
-    told = "1 request after 5.00 ms with 1 token, the next request's {} in 10.0 ms / 20.0 ms, "
+    told = "1 request after 5.00 ms with 1 token, the {} took 10.0 ms / 20.0 ms for the next request and "
     assert str(cancellations.shown(result)).startswith(told.format("answer"))
     streamed = cancellations.shown({**result, "tokens": {"ttft_ns": TIMES}})
     assert str(streamed).startswith(told.format("first token"))

@@ -132,7 +132,9 @@ def test_a_closed_loop_keeps_its_concurrency_and_obeys_littles_law(kept_busy: Pa
     content, rows = result(kept_busy), columns(kept_busy)
     assert content["verdict"] == "VALID"
     assert content["arrivals"]["concurrency"] == 16
-    assert content["reference"]["reason"].startswith("with a fixed number in flight ")
+    assert content["reference"]["reason"].startswith(
+        "a run with a fixed number of queries in flight "
+    )
     assert config(kept_busy)["concurrency"] == 16
     completed = np.sort(rows["completed_ns"])
     answered = np.searchsorted(completed, rows["entry_ns"], "right")
@@ -151,7 +153,7 @@ def test_a_schedule_that_was_exchanged_afterwards_is_found(
     stored = schedule.read_stored(str(path))
     schedule.store(path, stored.after_ns * 2, stored.samples)
     assert main(["check", str(run)]) == 4
-    assert "its queries were not due at the times of schedule.npz" in capsys.readouterr().out
+    assert "the queries were not due at the times in schedule.npz" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def test_each_mistake_of_a_user_is_reported_in_one_line(
     for part in (
         "appears twice",
         "--instances can only be used with models on this machine",
-        "no --url uses them",
+        "no --url uses either of them",
     ):
         assert part in several
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
@@ -263,6 +263,6 @@ def test_a_replica_of_another_model_is_refused_before_the_run(
         out = ("--out", str(tmp_path / "run"), "--duration", "1s")
         text = refusal(capsys, *run, *out, "--url", url, "--url", replica)
     assert text.splitlines()[-1] == (
-        f"harness: --url {replica}: the reply has the outputs answer, not logits: drop it, or make that server serve "
+        f"harness: --url {replica} cannot be used (the reply has the outputs answer, not logits): drop it, or make that server serve "
         "the same model as the others"
     )

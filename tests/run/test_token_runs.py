@@ -229,7 +229,7 @@ def test_token_slo_needs_a_server_that_counts_tokens(
         words += ["--data-dir", str(tmp_path / "prompts.jsonl"), "--connections", "2", *SERVER]
         assert main([*words, "--no-metrics", "--out", str(tmp_path / "run"), *OF_TOKENS]) == 2
     assert (
-        "harness: --slo ttft:p90=4s: the server does not count the tokens of its answers: drop it, or have the "
+        "harness: --slo ttft:p90=4s needs token counts, but the server does not count the tokens of its answers: drop it, or have the "
         "server send `usage` or token ids"
     ) in capfd.readouterr().err
 

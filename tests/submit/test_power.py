@@ -119,7 +119,10 @@ def test_only_performance_runs_have_two_measured_passes(tmp_path: Path) -> None:
     ("power", "why"),
     [
         (None, "no power reading: ptdaemon: no sample for 4 s"),
-        ({"note": "not an MLPerf Power result: power-dev's checker: Check UUID"}, "not an MLPerf"),
+        (
+            {"note": "not an MLPerf Power result: power-dev's checker reported Check UUID"},
+            "not an MLPerf",
+        ),
     ],
 )
 def test_a_session_that_may_not_be_submitted_is_made_again(

@@ -47,7 +47,7 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
     if not result.get("stages_ns"):
         return None
     if bound := next((r for r in result["reasons"] if r["code"] == CLIENT_BOUND), None):
-        return f"the client: {bound['text'].partition(', more than')[0]}"
+        return f"the client: {bound['text'].partition(', which is more than')[0]}"
     if result["backend"] == "null":
         return "the load generator: the null backend has no model"
     section = result.get("reference") or {}
@@ -105,7 +105,7 @@ def _fewer_threads(result: Mapping[str, Any]) -> str:
         return ""
     own_ns, most = times_ns[plan["threads"]], max(times_ns)
     return (
-        f"; the plan uses {plan['threads']} of {plan['cores']:g} cores: in the warm-up a query took {show_ns(own_ns)}, and "
+        f"; the plan uses {plan['threads']} of {plan['cores']:g} cores: in the warm-up, a query took {show_ns(own_ns)}, but "
         f"{show_ns(times_ns[most])} with {most} threads"
     )
 

@@ -58,13 +58,13 @@ def line(
     of = f" of the first {section['queries']:,} queries" if some else ""
     times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
     numbers = (
-        f"{section['what']}{of} {show(section['ours'])}, against {show(section['reference'])} with a load "
-        f"generator without cost ({times} x)"
+        f"{section['what']}{of} {show(section['ours'])}, against {show(section['reference'])} with a cost-free load "
+        f"generator ({times} x)"
     )
     ceiling, ceiling_per_s = "", section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
         factor = ceiling_per_s / rate_per_s
-        ceiling = f"; null backend here {_show_rate(ceiling_per_s)}, {factor:.0f} x"
+        ceiling = f"; the null backend reaches {_show_rate(ceiling_per_s)} here, {factor:.0f} x"
     return f"{numbers}: {_sentence(section, was_disturbed)}{ceiling}"
 
 
@@ -82,7 +82,7 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
         slowed = section["at_run_speed"]
         show = show_ns if section["unit"] == "ns" else _show_rate
         return (
-            f"not decidable: at the model's speed in the run, such a load generator reaches "
+            f"not decidable: at the model's speed in the run, such a load generator would reach "
             f"{show(slowed['reference'])}, and the run reaches {slowed['ratio']:.3g} times this value"
         )
     return _bottleneck(section, _DISTURBED if was_disturbed else Judgement.HELD_BACK.value)

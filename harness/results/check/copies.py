@@ -59,9 +59,9 @@ def _stated(path: Path, score: Score) -> Iterator[str]:
     stated = _NUMBER.findall(_BY.split(score.line)[0])
     for text in stated:
         if not any(_is_written(text, number) for number in known.values()):
-            yield f"{path} has {text}, but the score in result.json has no such number"
+            yield f"{path} states {text}, but the score in result.json contains no such number"
     if not any(_is_written(text, score.value) for text in stated):
-        yield f"{path} does not have {score.value:.10g}, the score in result.json"
+        yield f"{path} does not state {score.value:.10g}, the score in result.json"
 
 
 def _is_written(text: str, number: float) -> bool:
@@ -81,7 +81,7 @@ def _summary(folder: Path, run: Evidence) -> Iterator[str]:
         if line not in text.splitlines():
             yield f"{path} has no line {line!r}, which follows from LoadGen's detail log"
     for line, stated, logged in summary_differences(read_summary(text), run.log):
-        yield f"{path}: the line {line!r} has {stated}, but LoadGen's detail log has {logged}"
+        yield f"{path}: the line {line!r} states {stated}, but LoadGen's detail log states {logged}"
 
 
 def _counted(kind: str, count: int) -> str:
@@ -179,7 +179,7 @@ def _peak(path: Path, run: Evidence) -> Iterator[str]:
     load = plan.concurrency or plan.target_qps or plan.samples_per_query
     peak = files.read_json(path).get("peak")
     if peak != load:
-        yield f"{path}: the peak is {peak}, but the run had {load:g}"
+        yield f"{path}: the peak is {peak}, but the load of the run was {load:g}"
 
 
 def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:

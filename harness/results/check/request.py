@@ -65,13 +65,13 @@ def _request(path: Path) -> RunConfig:
     """
     asked = files.read_json(path).get("asked")
     if not isinstance(asked, dict):
-        raise ConfigError(f"{path} has no request of a run as `asked`: {CHANGED}")
+        raise ConfigError(f"{path} does not contain the run's request under `asked`: {CHANGED}")
     try:
         return from_plain(asked, str(path))
     except ConfigError as e:
         problem = str(e).splitlines()[0].removeprefix(f"{path}: ")
         raise ConfigError(
-            f"{path} has no request of a run as `asked` ({problem}): {CHANGED}"
+            f"{path} does not contain the run's request under `asked` ({problem}): {CHANGED}"
         ) from e
 
 

@@ -74,7 +74,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
         start_ns = columns["scheduled_ns"] - due_ns[columns["order"]]
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
-            yield f"{path}: its queries were not due at the times of {of}"
+            yield f"{path}: the queries were not due at the times in {of}"
     # a different check reports a log that belongs to another run
     log = run.log if run.logged else DetailLog()
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
@@ -101,14 +101,14 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
         return
     once = dict(logged)
     if len(once) < len(logged):
-        yield f"{path} has {len(logged) - len(once):,} answers to samples that it had already answered"
+        yield f"{path} contains {len(logged) - len(once):,} further answers to samples that already have one"
     strangers = sum(
         order not in indices or (indices[order] != sample and not own_order)
         for order, sample in once.items()
     )
     if strangers:
         yield (
-            f"{path} has {strangers:,} answers to other samples than the rows at the same places in "
+            f"{strangers:,} answers in {path} belong to different samples than the rows at the same places in "
             f"{records.COMPLETIONS}"
         )
 

@@ -70,7 +70,7 @@ def why_undecided(change: Change) -> str:
         return f"Without an interval, only a change above {judged} is judged."
     if change.low <= 0 <= change.high:
         return (
-            "The interval includes no change. The verdict `no difference` needs several runs per side, "
+            "The interval includes a change of 0. The verdict `no difference` needs several runs per side, "
             f"and an interval within ±{ALIKE * 100:.0f} %."
         )
     return f"The change is not certainly larger than the noise of {judged}."

@@ -55,7 +55,7 @@ def refusals(
         yield from _model_refusals(before, after, answers)
     elif unscored and not only_speed:
         yield (
-            f"accuracy: {label(unscored)} {'have' if unscored[1:] else 'has'} none, so the cost of the speed is unknown: "
+            f"accuracy: {label(unscored)} {'have' if unscored[1:] else 'has'} no score, so the accuracy lost for the speed is unknown: "
             f"{_SCORED_OR_SPEED}"
         )
     yield from _arrival_refusals(before, after)
@@ -192,7 +192,7 @@ def precision_of(run: FinishedRun) -> str:
 
 _HINTS = {
     "precision": _MADE_FASTER,
-    "unknown precision": "a backend reports it as `precision` in describe(), e.g. float32",
+    "unknown precision": "the backend must report its precision as `precision` in describe(), e.g. float32",
     "model runs": "a server's cost is not a difference between models or machines",
     "offered rate": "run both with the same --target-qps",
     "largest batch": "run both with the same --max-batch",
@@ -200,8 +200,8 @@ _HINTS = {
     "samples held": "run both with the same --performance-count",
     "queries in flight": "run both with the same --concurrency",
     "growing rate": "run both with the same --arrivals ramp",
-    "cancelled requests": "they leave the server room for the others: run both with the same --cancel",
-    "probes beside the load": "they are a load, too: run both with the same --probe-rate",
+    "cancelled requests": "cancelling leaves the server more room for the other requests: run both with the same --cancel",
+    "probes beside the load": "probes are a load, too: run both with the same --probe-rate",
     "load hosts": "run both with the same --load-hosts",
     "audit": "an audit changes which samples LoadGen issues, and how many",
 }

@@ -105,7 +105,9 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
         first, *others = dict.fromkeys(folders)
         if others:
             copies = ", ".join(map(str, others))
-            say(f"{copies}: a copy of {first}, so it shows no noise: name each run once")
+            say(
+                f"{first} was also given as {copies}, but a copy shows no noise: name each run once"
+            )
         elif len(folders) > 1:
             say(f"{first} is compared with itself: it appears more than once")
 

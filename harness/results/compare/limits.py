@@ -58,7 +58,7 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
         change = changes.get(limit.name)
         if change is None:
             near = get_close_matches(limit.name, changes, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(changes)}"
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(changes)}"
             problems.append(
                 f"--fail-on {limit.text}: {limit.name} was not measured on both sides: {hint}"
             )

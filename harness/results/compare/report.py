@@ -298,7 +298,7 @@ def _answers(comparison: Comparison) -> str:
         relative = f" ({same.relative_l2:.3g} of their length)" if same.relative_l2 else ""
         distance = f", mean L2 distance {same.l2:.3g}{relative}"
     return (
-        f"top-1 agreement {show_percent(same.top1, 2)} of {same.samples:,} samples, {same.identical:,} "
+        f"top-1 agreement on {show_percent(same.top1, 2)} of {same.samples:,} samples, {same.identical:,} "
         f"identical{distance}"
     )
 

@@ -94,7 +94,7 @@ def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
     )
     of_tokens = [((of, quantile), bound_s) for of, quantile, bound_s in bounds if of]
     if of_tokens:
-        name, text = "token_slo_seconds", "Bound of an SLO of the tokens' times"
+        name, text = "token_slo_seconds", "Bound of an SLO on a token time"
         yield family(run, name, text, ["time", "quantile"], of_tokens)
 
 
@@ -109,7 +109,7 @@ def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[
         for quantile, seconds in _quantiles(tokens.get(f"{time}_ns") or {})
     ]
     if times:
-        name, text = "token_time_percentile_seconds", "Percentile of a time of tokens"
+        name, text = "token_time_percentile_seconds", "Percentile of a token time"
         yield family(run, name, text, ["time", "quantile"], times)
     goodput = (result.get("goodput") or {}).get("per_s")
     if goodput is not None:

@@ -114,8 +114,8 @@ def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: 
             if _is_unlikely(longer, len(theirs), 1 - fraction):
                 percentile = f"p{fraction * 100:.0f}"
                 return (
-                    f"from request to {what} it reports a {percentile} of {show_ns(reported_ns)}, and {name} measured "
-                    f"{show_ns(percentile_ns(theirs, fraction))}: {longer:,} of its {len(theirs):,} queries took more "
+                    f"from request to {what} it reports a {percentile} of {show_ns(reported_ns)}, but {name} measured "
+                    f"{show_ns(percentile_ns(theirs, fraction))}: {longer:,} of {name}'s {len(theirs):,} queries took more "
                     f"than {factor:g} times as long"
                 )
     return ""

@@ -67,7 +67,7 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     if bound_ms and bound_ms > _FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
         far = f" The bound, {show_ns(bound_ms * NS_PER_MS)}, lies far outside."
         bound_ms = None
-    about = f"Share of the queries that were answered within a time.{far}"
+    about = f"Share of the queries that were answered within a given time.{far}"
     yield _cdf("Latency distribution", about, ordered_ms, bound_ms)
     yield _tail(ordered_ms, bound_ms, far)
 
@@ -94,7 +94,7 @@ def _token_times(run: Evidence) -> Iterator[Figure]:
         if len(each_ns)
     }
     if ordered_ms:
-        yield _cdf("Token times", "Share of the answers within a time.", ordered_ms, None)
+        yield _cdf("Token times", "Share of the answers within a given time.", ordered_ms, None)
 
 
 def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | None) -> Figure:
@@ -137,7 +137,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
     axis = {"title": "percentile", "type": "log"}
     return Figure(
         "Tail",
-        f"The latency at each percentile; every mark to the right is ten times rarer.{far}",
+        f"The latency at each percentile; latencies at the next mark to the right are ten times rarer.{far}",
         lines,
         {
             "xaxis": {**axis, "autorange": "reversed", "tickvals": ticks, "ticktext": names},
@@ -183,7 +183,7 @@ def _stages(run: Evidence) -> Figure:
         means[stage] = [float(spent[first:last].mean()) for first, last in ranges]
     return bars(
         "Where the time goes",
-        "Mean time in each stage for the samples between two percentiles of latency.",
+        "Mean time in each stage, for the samples between each two percentiles of the latency.",
         ("percentiles of latency", "time, ms"),
         names,
         means,
@@ -204,7 +204,7 @@ def _batches(run: Evidence) -> Iterator[Figure]:
     bar = {"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "width": width}
     yield Figure(
         "Batch sizes",
-        "Number of batches by their number of samples.",
+        "Number of batches of each size.",
         [{**bar, "name": "batches"}],
         {
             # plotly would place marks at fractions between two sizes.

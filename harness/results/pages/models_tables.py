@@ -46,7 +46,7 @@ def models_table(result: Mapping[str, Any]) -> Table | None:
         rows,
         (
             f"Popularity {found['law']}: the top 20 % of the models get {top} of the queries.",
-            "keep: whether the model is worth its place by share x load time / bytes, judged before the run.",
+            "keep: whether share x load time / bytes justifies keeping the model in the cache, judged before the run.",
         ),
     )
 

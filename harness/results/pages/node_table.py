@@ -48,9 +48,7 @@ def node_table(result: Mapping[str, Any]) -> Table | None:
         )
         for node in nodes
     ]
-    about = (
-        "The work of each node. The times of its stages are differences on the node's own clock."
-    )
+    about = "The work of each node. The times of its stages are measured with the node's own clock."
     return Table("nodes_of_run", "Nodes", about, _COLUMNS, rows, tuple(_notes(result)))
 
 

@@ -48,7 +48,7 @@ def timelines(run: Evidence) -> Iterator[Figure]:
     ]
     yield Figure(
         "Requests",
-        f"{len(chosen):,} of {len(right):,} answers, each from the time at which its query was due.",
+        f"{len(chosen):,} of {len(right):,} answers, each drawn from the time at which its query was due.",
         bars,
         {
             "barmode": "overlay",
@@ -112,7 +112,14 @@ def _of_models(found: Mapping[str, Any]) -> Table:
             f"Slowest: {slowest} ({found['compared']}). Fairness (Jain): {found['fairness']:.3f}."
         )
         notes = [text]
-    return Table("by_model", "By model", "Times count from the schedule.", heads, rows, notes)
+    return Table(
+        "by_model",
+        "By model",
+        "Times are counted from the time at which the query was due.",
+        heads,
+        rows,
+        notes,
+    )
 
 
 def _of_steps(found: Mapping[str, Any]) -> Table:

@@ -19,7 +19,7 @@ PAGE = "report.html"
 result.json.
 """
 
-MISSING = f" is missing: {SEAL} has it"
+MISSING = f" is missing, but {SEAL} lists it"
 """End of the message about a missing file."""
 
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
@@ -73,7 +73,7 @@ def differences(folder: Path) -> Iterator[str]:
         if name not in now:
             yield f"{folder / name}{MISSING}"
         elif name not in sealed:
-            yield f"{folder / name} was added after the run: {SEAL} has no such file"
+            yield f"{folder / name} was added after the run: {SEAL} does not list it"
         elif sealed[name] != now[name]:
             yield f"{folder / name} was changed after the run: its SHA-256 differs from {SEAL}"
 

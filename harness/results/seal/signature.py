@@ -63,7 +63,7 @@ def not_a_file(path: Path) -> str:
     """Returns why the path does not name a file; '' if it names one."""
     if path.is_dir():
         return "this is a folder: name a file in it"
-    return "" if path.is_file() else "there is no such file"
+    return "" if path.is_file() else "the file does not exist"
 
 
 def names_no_signers(path: Path) -> str:

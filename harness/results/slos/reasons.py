@@ -49,7 +49,7 @@ def only_failures_are_late(run: Evidence, one: Judged) -> bool:
 def _not_measured(run: Evidence, one: Judged) -> str:
     """Returns why the answers cannot show whether the SLO was met; '' if they can."""
     if one.slo.of == "itl" and not _has_gaps(run):
-        return "the server does not report the tokens of each chunk, or answers have one token"
+        return "the server does not report the tokens of each chunk, or the answers have one token each"
     if not one.of:
         return "no answer has more than one token"
     if one.late <= one.most_late < one.late + one.unknown:

@@ -75,8 +75,10 @@ def _official(official: Official, run: Refereed) -> schema.SteadyOfficial:
 
 def _difference(official: Official, run: Refereed) -> str | None:
     if official.is_clean and run.verdict == "not steady":
-        return "MLPerf Endpoints' rule would find it steady, because it has a steady window"
+        return (
+            "MLPerf Endpoints' rule would find the run steady, because the run has a steady window"
+        )
     if run.verdict == "steady" and not official.is_clean:
         found = "warns about its window" if official.is_found else "finds no steady window"
-        return f"MLPerf Endpoints' rule would not find it steady: it {found}"
+        return f"MLPerf Endpoints' rule would not find the run steady: the rule {found}"
     return None

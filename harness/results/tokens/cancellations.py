@@ -60,7 +60,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
         is_streamed = (result.get("tokens") or {}).get("ttft_ns") is not None
         what = "first token" if is_streamed else "answer"
         words.append(
-            f"the next request's {what} in {show_ns(after['p50'])} / {show_ns(after['p99'])}, of other requests in "
-            f"{show_ns(others['p50'])} / {show_ns(others['p99'])} (p50 / p99)"
+            f"the {what} took {show_ns(after['p50'])} / {show_ns(after['p99'])} for the next request and "
+            f"{show_ns(others['p50'])} / {show_ns(others['p99'])} for other requests (p50 / p99)"
         )
     return ", ".join(words)

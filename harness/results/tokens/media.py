@@ -47,6 +47,6 @@ def shown(result: Mapping[str, Any]) -> str | None:
             0, f"first piece {show_ns(first['p50'])} / {show_ns(first['p99'])} (p50 / p99)"
         )
     if media["per_s"] is not None:
-        words.append(f"{media['per_s']:.3g} s of it per second")
+        words.append(f"{media['per_s']:.3g} s of sound per second")
     words.append(f"real-time factor {media['real_time_factor']:.3g}")
     return ", ".join(words)

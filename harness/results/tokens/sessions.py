@@ -130,6 +130,6 @@ def shown(result: Mapping[str, Any]) -> str | None:
         length = sessions["length_ns"]
         words[0] += f" of {show_ns(length['p50'])} / {show_ns(length['p99'])} (p50 / p99)"
     if sessions["idle_share"]:
-        words.append(f"{show_percent(sessions['idle_share'])} of it delays")
+        words.append(f"{show_percent(sessions['idle_share'])} of the time in delays")
     words += [f"{sessions[key]:,} {key}" for key in ("broken", "cut") if sessions[key]]
     return ", ".join(words)

@@ -50,5 +50,5 @@ def cached(result: Mapping[str, Any]) -> Iterator[str]:
     if kept > allowed:
         block = tokens.get("cache_block_tokens")
         size = f" of {block} tokens" if block else ""
-        possible = f"more than {show_percent(allowed / whole, 1)} in blocks{size}: the server's are probably smaller than cache_block"
+        possible = f"more than {show_percent(allowed / whole, 1)} possible with blocks{size}: the server's blocks are probably smaller than cache_block"
     yield f"{show_percent(kept / whole, 1)} of the prompt tokens cached ({possible})"

@@ -83,7 +83,7 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
     if unfinished and unfinished > NO_ANSWER_SHARE * counted["answers"]:
         yield Reason(
             "reasoning-cut",
-            f"{unfinished:,} of {counted['answers']:,} answers end within their reasoning or after it, although the server "
+            f"{unfinished:,} of {counted['answers']:,} answers end during or right after their reasoning, although the server "
             "reports that the model ended them",
         )
 
@@ -105,7 +105,7 @@ def _measured_cache(probe: PromptProbe | NotProbed | None) -> Iterator[Reason]:
     if probe["refused"]:
         yield Reason(
             "cached",
-            "after the run the server refused a prompt of the run with its words or tokens in another order: "
+            "after the run, the server refused a prompt of the run whose words or tokens were put in another order: "
             f"{probe['refused']:.120}",
         )
     for found, what in (
@@ -126,7 +126,7 @@ def _copies(counted: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason
     if alike >= FEWEST_ALIKE and alike > ALIKE_SHARE * answered and not ignores_end:
         yield Reason(
             "answers-alike",
-            f"{alike:,} of {answered:,} different prompts with a long answer got the answer to another prompt, too",
+            f"{alike:,} of {answered:,} different prompts with a long answer also got the answer to another prompt",
         )
     for total, same, of in (
         ("named_replies", "same_names", "the reply before"),
@@ -145,7 +145,7 @@ def _ignored(counted: Mapping[str, Any]) -> Iterator[Reason]:
     ignored = []
     asked, missing = counted.get("calling_prompts", 0), counted.get("uncalled_prompts", 0)
     if missing > IGNORED_SHARE * asked:
-        ignored.append(f"{missing:,} of {asked:,} prompts require a tool call and got none")
+        ignored.append(f"{missing:,} of {asked:,} prompts that require a tool call got none")
     asked, missing = counted.get("bounded_prompts", 0), counted.get("short_answers", 0)
     if missing > IGNORED_SHARE * asked:
         ignored.append(

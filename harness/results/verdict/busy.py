@@ -22,8 +22,8 @@ def waited(
     busy = busy_over_infer(process, stages_ns, queries)
     if busy is not None and busy < LEAST_BUSY:
         yield (
-            f"{WAITED}: in {show_percent(busy, 1)} of its batches' time it computed or waited for a core "
-            "(describe an accelerator by accelerators_per_node; let the backend start its server)"
+            f"{WAITED}: it computed or waited for a core for {show_percent(busy, 1)} of its batches' time "
+            "(declare an accelerator with accelerators_per_node; if a server computes, let the backend start it)"
         )
 
 

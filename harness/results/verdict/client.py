@@ -148,8 +148,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if notice_ns is not None and notice_ns > NOTICE_REASON * p99_ns and not all_at_once:
         yield (
-            f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} until the "
-            f"client read them, more than half of the latency's p99 ({show_ns(p99_ns)})"
+            f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} before the "
+            f"client read them, which is more than half of the latency's p99 ({show_ns(p99_ns)})"
         )
     yield from _stood_still(run)
     if (client["busy_seconds"] or 0) > BUSY_SECONDS_REASON:
@@ -162,7 +162,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
     ceiling = None if client_told(run)["server_gone"] else client["ceiling_per_s"]
     if closed and ceiling and completed_per_s and completed_per_s > REACHED_REASON * ceiling:
         yield (
-            f"{show_rate(completed_per_s)} samples/s are more than {show_percent(REACHED_REASON)} of what this "
+            f"{show_rate(completed_per_s)} samples/s are more than {show_percent(REACHED_REASON)} of the rate that this "
             f"client reaches against a server that answers at once ({show_rate(ceiling)})"
         )
 
@@ -192,7 +192,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
     if late_ns > STOOD_REASON * tail_ns:
         yield (
             f"the client stood still for {show_ns(stood_ns)}: {show_percent(1 - fraction, 1)} of the queries were issued "
-            f"more than {show_ns(late_ns)} after their time, more than half of the latency's p{fraction * 100:.10g} "
+            f"more than {show_ns(late_ns)} after their time, which is more than half of the latency's p{fraction * 100:.10g} "
             f"({show_ns(tail_ns)})"
         )
 
@@ -285,7 +285,7 @@ def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
     total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
     said = f"the server reports that a request takes {show_ns(total_ns)}"
     if total_ns < LEAST_TOTAL_NS:
-        yield f"{said}, too little time to read and answer it; the median latency here is {show_ns(p50_ns)}"
+        yield f"{said}, which is too short to read and answer it; the median latency here is {show_ns(p50_ns)}"
     if parts_ns > TIMES_TOLERANCE * total_ns + LEAST_TOTAL_NS:
         yield f"{said}, but its queue and model alone take {show_ns(parts_ns)}"
     if total_ns > TIMES_TOLERANCE * p50_ns and told["source"] == "Server-Timing":
@@ -301,7 +301,7 @@ def _nearly(run: Evidence, client: Client, bound_ns: int | None) -> Iterator[str
         allowed = [NOTICE_DOUBT * ns for ns in (bound_ns, p99_ns) if ns]
         if notice_ns > min(allowed):
             yield (
-                f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} until the "
+                f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} before the "
                 f"client read them (p99 of the latency: {show_ns(p99_ns)})"
             )
     if (client["busy_max"] or 0) > BUSY_DOUBT:

@@ -91,7 +91,7 @@ def performance(
             yield Reason(
                 "generator-late",
                 f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
-                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator"
+                f"time, which is above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator"
                 + _no_short_slice(run),
             )
 
@@ -123,7 +123,7 @@ def machine(
     if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
         yield Reason(
             "noisy-machine",
-            f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
+            f"timed sleeps before the run overran by {show_ns(noise_p99_ns)} (p99), which is above "
             f"10 % of the SLO ({show_ns(bound_ns)}): the machine determines the tail",
         )
     steal, others = load.get("steal"), load.get("others")
@@ -140,7 +140,8 @@ def machine(
         )
     if others is not None and others > OTHERS_SHARE:
         yield Reason(
-            "busy-machine", f"other processes used {show_percent(others)} of the cores in the run"
+            "busy-machine",
+            f"other processes used {show_percent(others)} of the cores during the run",
         )
 
 

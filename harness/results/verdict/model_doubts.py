@@ -56,8 +56,8 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
     if busy_s < LEAST_BUSY * infer_s and busy_s < BUSY_CORES * used["wall_s"]:
         yield Reason(
             "idle",
-            f"the batches took {infer_s:.2f} s in the backend, and all threads together computed or waited "
-            f"for a core for {busy_s:.2f} s: the backend was idle or waited for another program",
+            f"the batches took {infer_s:.2f} s in the backend, but all threads together computed or waited "
+            f"for a core for only {busy_s:.2f} s: the backend was idle or waited for another program",
         )
 
 
@@ -151,9 +151,9 @@ def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) ->
     if why:
         yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
     elif metric != target.metric:
-        yield Reason("target-not-checked", f"{goal}, but the score is of {metric!r}")
+        yield Reason("target-not-checked", f"{goal}, but the run was scored with {metric!r}")
     elif other_data:
-        yield Reason("target-not-checked", f"{goal}, but the dataset is {other_data!r}")
+        yield Reason("target-not-checked", f"{goal}, but the run used the dataset {other_data!r}")
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
@@ -168,7 +168,7 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
     if answers < FEWEST:
         yield Reason(
             "few-compared",
-            f"only {answers} answers of the performance run were compared with the accuracy run's, "
+            f"only {answers} answers of the performance run were compared with the accuracy run's, but "
             f"{FEWEST} are needed: {advice}",
         )
 
@@ -190,7 +190,7 @@ def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
     if probe["raised"]:
         yield Reason(
             "cached",
-            "the backend raised an exception after the run, on a batch of exchanged or slightly changed inputs: "
+            "after the run, the backend raised an exception on a batch of exchanged or slightly changed inputs: "
             f"{probe['raised']}",
         )
     for ratio, when in ((probe["over_again"], "just before"), (probe["over_seen"], "in the run")):

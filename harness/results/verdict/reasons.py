@@ -33,7 +33,9 @@ def any_run(run: Evidence) -> Iterator[Reason]:
     if run.failure is not None:
         yield run.failure
     elif run.ended is None:
-        yield Reason("died", f"{name} run: the measured process ended without its last message")
+        yield Reason(
+            "died", f"{name} run: the measured process ended without sending its last message"
+        )
     client = run.ended.get("client") if run.ended is not None else None
     if client and (client["failures"] or client["server_gone"]):
         yield from _request_reasons(run, name)
@@ -67,7 +69,7 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if failures:
         yield Reason(
             "requests-failed",
-            f"{name} run: {run.ended['failed_samples']:,} of {samples:,} samples failed ({kinds}): first {last}",
+            f"{name} run: {run.ended['failed_samples']:,} of {samples:,} samples failed ({kinds}); the first failure: {last}",
         )
     if client["server_gone"]:
         yield Reason(
@@ -116,7 +118,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if log.contradicted:
         yield Reason(
             "log-mixed",
-            f"{name} run: the detail log has two values of {', '.join(log.contradicted[:3])}",
+            f"{name} run: the detail log has two values for {', '.join(log.contradicted[:3])}",
         )
     errors = max(len(log.errors), int(log.get("num_errors") or 0))
     if errors:
@@ -196,7 +198,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         yield Reason("loadgen-invalid", f"{log.source} reports INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)
     if plan.model_key is not None and setting < least_duration_ms(plan.model_key):
-        text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
+        text = f"min_duration was {setting} ms, but the rules require {MIN_DURATION_MS}"
         yield Reason("too-short", text)
 
 
@@ -244,8 +246,8 @@ def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason
     if compared.misplaced:
         yield Reason(
             "numbers-disagree",
-            f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a sample that differs "
-            "from the sample in the same place of the journal",
+            f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a different sample "
+            "than the same place in the journal",
         )
     if compared.differing > allowed and not drawn:
         yield Reason(

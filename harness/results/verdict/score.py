@@ -160,7 +160,7 @@ def compute(
     path, total = outdir / ACCURACY, len(labels)
     rows = _first_rows(read_logged_answers(path))
     if rows.keys() != set(range(total)):
-        raise AccuracyLogError(f"{path} answers {len(rows):,} of {total:,} samples")
+        raise AccuracyLogError(f"{path} contains answers to {len(rows):,} of {total:,} samples")
     scorer = registry.load("metric", metric)(answer_dtype)
     if answer_shape is not None and isinstance(scorer, HasAnswerShape):
         scorer.check_shape(answer_shape)

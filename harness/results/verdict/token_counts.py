@@ -26,7 +26,7 @@ def reasons(run: Evidence) -> Iterator[Reason]:
     """Yields reasons for token counts that cannot be right and, in an official run, for a prompt cache."""
     told = client_told(run).get("tokens") or {}
     if told.get("cached_answers") and run.plan.model_key is not None:
-        yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
+        yield Reason("prompts-cached", f"{_cached(told)}: the rules prohibit a cache of queries")
     wrong = [*_by_why(told, "contradictions")]
     if told.get("long_answers"):
         wrong.append(f"{told['long_answers']:,} prompts have an answer longer than `max_tokens`")
@@ -62,12 +62,12 @@ def _by_why(told: Mapping[str, Any], key: str) -> Iterator[str]:
 def _changed(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("changed_prompts"):
         yield (
-            f"the server counts other tokens than were sent for {told['changed_prompts']:,} of "
+            f"the server counts more or fewer tokens than were sent for {told['changed_prompts']:,} of "
             f"{told['compared_prompts']:,} prompts"
         )
     if told.get("short_prompts"):
         yield (
-            f"{told['short_prompts']:,} prompts have more bytes per token than texts have, by the server's count: it may "
+            f"by the server's count, {told['short_prompts']:,} prompts have more bytes per token than any text has: the server may "
             "have cut them off"
         )
     if told.get("long_prompts"):
@@ -112,6 +112,6 @@ def one_token_answers(run: Evidence) -> Iterator[Reason]:
     if run.plan.token_latencies and alone and run.done is not None:
         yield Reason(
             "one-token-answers",
-            f"{alone:,} of {len(run.done):,} answers have one token, but LoadGen needs a second one: drop --slo of the "
-            "tokens' times, or request longer answers, e.g. by --backend-option ignore_eos=on",
+            f"{alone:,} of {len(run.done):,} answers have one token, but LoadGen needs a second one: drop the SLOs on "
+            "token times, or request longer answers, e.g. by --backend-option ignore_eos=on",
         )

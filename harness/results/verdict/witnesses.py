@@ -164,7 +164,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
         late = int((latency_ns > plan.latency_bound_ns + slack_ns).sum())
         logged = log.get("result_overlatency_query_count")
         if logged < late:
-            yield f"{logged:,} queries were late, but the journal has at least {late:,} late queries"
+            yield f"count of late queries is {logged:,}, but the journal has at least {late:,} late queries"
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:

@@ -151,7 +151,7 @@ class _Probe:
                 **self._times(first, rows),
                 "raised": self._raised(),
             }
-        return {"reason": "a batch is too large, or takes too long for the length of the run"}
+        return {"reason": "a batch is too large, or takes too long for a run of this length"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
         """Counts samples whose answers differ between two inputs but are the same when repeated (`rows`).

@@ -286,7 +286,7 @@ class Preparation:
             return {"bare": failed, "probed": failed}
         bare: dict[str, Any] = {
             "reason": self._no_schedule
-            or "with a fixed number in flight there is no schedule to simulate"
+            or "a run with a fixed number of queries in flight has no schedule to simulate"
         }
         try:
             self._dataset.load(self._loaded)

@@ -152,7 +152,7 @@ def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]
     folders = data_dir.iterdir() if data_dir is not None and data_dir.is_dir() else ()
     inner = [p for p in sorted(folders) if p.is_dir() and sum(q.is_dir() for q in p.iterdir()) > 1]
     meant = f": did you mean {' or '.join(map(str, inner))}?" if inner else ""
-    yield f"all samples have one label{meant}"
+    yield f"all samples have the same label{meant}"
 
 
 def notes_of(about: Mapping[str, object]) -> Sequence[str]:
@@ -162,7 +162,7 @@ def notes_of(about: Mapping[str, object]) -> Sequence[str]:
 
 
 def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
-    none = "decode only: add --model to check the model's steps, too"
+    none = "decode only: add --model to check the model's steps as well"
     if model:
         none = f"{model} declares none"
     steps = about.get("steps")

@@ -435,15 +435,15 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
         shortest_ms = plan.expected_s * 1e3 / fits
         return (
             f"if a query takes {shortest_ms:.4f} ms or more on average, put *.{name}.target_latency = "
-            f"{2 * shortest_ms:.4f} (ms) into --user-conf, else free some memory"
+            f"{2 * shortest_ms:.4f} (ms) into the --user-conf file; otherwise free some memory"
         )
     most_qps = f"{fits / plan.expected_s / 1.1:.0f}"
     if scenario.all_at_once:
         return (
             f"if the model answers at most {most_qps} samples/s, put *.{name}.target_qps = {most_qps} "
-            "into --user-conf, else free some memory"
+            "into the --user-conf file; otherwise free some memory"
         )
-    return f"put *.{name}.target_qps = {most_qps} or less into --user-conf"
+    return f"put *.{name}.target_qps = {most_qps} or less into the --user-conf file"
 
 
 def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:

@@ -196,7 +196,7 @@ class LoadGenRun:
             largest = run.instances.max_batch
             gain = 1 - each_ns[chosen] / each_ns[largest]
             say(
-                f"batch {chosen}: a sample takes {show_percent(gain)} less time than in a batch of {largest}"
+                f"using batch {chosen}: a sample takes {show_percent(gain)} less time than in a batch of {largest}"
             )
         group = run.instances._replace(max_batch=chosen, may_shrink=False)
         self._findings.resolved = replace(run, instances=group)
@@ -211,7 +211,7 @@ class LoadGenRun:
         if chosen < planned and {chosen, planned} <= times_ns.keys():
             gain = 1 - times_ns[chosen] / times_ns[planned]
             say(
-                f"{counted(chosen, 'thread')}: a query takes {show_percent(gain)} less time than on "
+                f"using {counted(chosen, 'thread')}: a query takes {show_percent(gain)} less time than on "
                 f"{counted(planned, 'thread')}"
             )
         group = run.instances._replace(threads=chosen, may_drop_threads=False)
@@ -374,7 +374,7 @@ def _why_fixed(model: Model) -> str:
     """Returns the reason why the batch size is fixed."""
     rows = model.layout.rows_follow_data if model.layout is not None else ()
     if rows:
-        return f"the rows of output {rows[0]!r} follow the data, so each sample is answered alone"
+        return f"the number of rows of output {rows[0]!r} depends on the data, so each sample is answered alone"
     return "the model file fixes the batch"
 
 

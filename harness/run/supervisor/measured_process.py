@@ -156,8 +156,8 @@ class Supervised(ABC):
                 )
         except TimeoutError:
             raise PluginUnavailable(
-                f"the measured process sent no {events[0]!r} for {limit_s:.0f} s: load or warm-up "
-                "blocks, or is slower than that; --hang-timeout sets how long to wait"
+                f"the measured process sent no {events[0]!r} for {limit_s:.0f} s: loading or the warm-up "
+                "is stuck, or takes longer; --hang-timeout sets how long to wait"
             ) from None
         if message is None:
             raise PluginUnavailable(
@@ -375,7 +375,7 @@ def raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
         error = RunHung if now.issued else PluginUnavailable
         before = "" if now.issued else ", or the backend in a batch before the run"
         raise error(
-            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load{before}; "
+            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset is stuck in load{before}; "
             "--hang-timeout sets how long to wait"
         )
     if now.idle_ns > hang_s * 1e9:

@@ -166,7 +166,7 @@ class _Session:
     def give_up(self, *, keep: bool) -> None:
         """Keeps the folder if `keep` is true or something was measured; otherwise removes it."""
         if keep or self._has_run:
-            say(f"the files so far are in {self.folder.path}")
+            say(f"the files written so far are in {self.folder.path}")
         else:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 

@@ -128,7 +128,7 @@ def test_the_doubt_has_both_numbers() -> None:
     (doubt,) = witness.doubts(run_of(1, 20, scaled))
     assert doubt.code == "load-host-faster"
     assert "from request to answer it reports a p50 of " in doubt.text
-    assert " of its 20 queries took more than 1.25 times as long" in doubt.text
+    assert " of the coordinator's 20 queries took more than 1.25 times as long" in doubt.text
 
 
 def test_a_coordinator_that_is_far_away_doubts_no_host() -> None:

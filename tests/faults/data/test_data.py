@@ -228,14 +228,14 @@ def test_a_metric_that_differs_from_the_manifest_is_a_doubt(tmp_path: Path) -> N
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
-    assert text == "the manifest's target is top1 98.5, but the score is of 'x'"
+    assert text == "the manifest's target is top1 98.5, but the run was scored with 'x'"
 
 
 @pytest.mark.slow
 def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
     done = run(*dataset("BlocksInLoad", tmp_path / "r", *SOON))
     assert done.status == 3
-    assert "harness: LoadGen issued nothing for 6 s: the dataset blocks in load" in done.said
+    assert "harness: LoadGen issued nothing for 6 s: the dataset is stuck in load" in done.said
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 

@@ -120,7 +120,7 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     assert reading["joules"] == pytest.approx(reading["mean_watts"] * content["power"]["seconds"])
     assert reading["readings"] >= 2
     assert content["power"]["note"] == (
-        f"not an MLPerf Power result: power-dev's checker: {', '.join(REFUSED)}"
+        f"not an MLPerf Power result: power-dev's checker reported {', '.join(REFUSED)}"
     )
     performance = out / "performance"
     assert sorted(p.name for p in (performance / "power").iterdir()) == sorted(
@@ -209,7 +209,7 @@ def test_a_director_whose_ptdaemon_does_not_start_is_reported_in_one_line(
         (tmp_path / "ptd").write_text("#!/bin/sh\nexit 1\n")
         assert main([*RUN, "--quiet", "--no-metrics", "--out", str(out), *meter(port)]) == 4
     assert capfd.readouterr().err.splitlines() == [
-        f"harness: the files so far are in {out}.partial",
+        f"harness: the files written so far are in {out}.partial",
         (
             "harness: MLPerf Power's client failed in the ranging phase: The server is disconnected: see "
             f"{out}.partial/power-client.log"

@@ -131,7 +131,7 @@ def test_only_an_accepted_official_run_has_the_official_note(tmp_path: Path) -> 
     )
     refused = session(tmp_path, SAMPLES, refused=["Check UUID", "Check session name"])
     assert reported(refused)["power"]["note"] == (
-        "not an MLPerf Power result: power-dev's checker: Check UUID, Check session name"
+        "not an MLPerf Power result: power-dev's checker reported Check UUID, Check session name"
     )
     assert "not an MLPerf Power result" not in OFFICIAL
 

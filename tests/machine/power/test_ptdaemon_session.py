@@ -61,7 +61,10 @@ def test_session_is_one_result_folder_with_power_of_the_testing_phase(finished: 
     (reading,) = content["power"]["readings"]
     assert (reading["source"], reading["mean_watts"]) == ("ptdaemon", 50.0)
     assert reading["joules"] == pytest.approx(50.0 * content["power"]["seconds"])
-    assert content["power"]["note"] == "not an MLPerf Power result: power-dev's checker: Check UUID"
+    assert (
+        content["power"]["note"]
+        == "not an MLPerf Power result: power-dev's checker reported Check UUID"
+    )
     assert content["verdict"] == "VALID"
     assert content["environment"]["machine"]
     left = {p.relative_to(finished).as_posix() for p in finished.rglob("*")}
@@ -302,7 +305,7 @@ def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert output.splitlines()[-2:] == [
         "harness: stopped by SIGINT before the end of the session",
-        f"harness: the files so far are in {out}.partial",
+        f"harness: the files written so far are in {out}.partial",
     ]
     stopped = result(detail.parents[2])
     assert stopped["reasons"][0]["code"] == "interrupted"

@@ -267,7 +267,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (held_back(), [], "the load generator: p90 would be 100 us without its cost; a query waits 190 us longer until it is issued"),
         (held_back(what="p99.9", queries=9), [], "the load generator: p99.9 would be 100 us without its cost; a query of the slowest 0.1 % waits 190 us longer until it is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
-        (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores in the run"),
+        (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores during the run"),
         (held_back(lost_ns={"issue_delay": 1.0, "infer": 9.0}), [], "the model: its batches took longer in the run than alone"),
         (held_back(at_run_speed={"reference": 300_000, "ratio": 1.0}), [], "the model: its batches took longer in the run than alone"),
         (held_back(at_slower_loops={"reference": 290_000, "ratio": 1.04}), [], "the "),
@@ -285,11 +285,11 @@ def test_limit_follows_from_the_reference_and_the_doubts(
 
 def test_a_client_bound_run_is_limited_by_its_client() -> None:
     """Bug: `limited by the server and the network` was printed beside the reason `client-bound`."""
-    text = "1 % of the replies waited in the kernel for more than 9.00 ms until the client read them, more than half of the latency's p99 (12.0 ms)"
+    text = "1 % of the replies waited in the kernel for more than 9.00 ms before the client read them, which is more than half of the latency's p99 (12.0 ms)"
     bound = {"code": "client-bound", "text": text}
     found = answer_of(golden("server", verdict="INVALID", reasons=[bound])).limited_by
     assert found == (
-        "the client: 1 % of the replies waited in the kernel for more than 9.00 ms until the client read them"
+        "the client: 1 % of the replies waited in the kernel for more than 9.00 ms before the client read them"
     )
 
 
@@ -298,9 +298,9 @@ def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
     result = golden("server", queries={"took_s": 6.0})
     one = result["latency_intervals_ns"]["p90"]
     one |= {"block_interval_reason": "the run has about 3 independent parts: run 30 times as long"}
-    assert "(an interval needs about 3 min)" in answer_of(result).headline
+    assert "(an interval needs a run of about 3 min)" in answer_of(result).headline
     assert (
-        "(an interval needs about 30 times this length)"
+        "(an interval needs a run of about 30 times this length)"
         in answer_of({**result, "queries": None}).headline
     )
 
@@ -340,7 +340,7 @@ def test_fewer_threads_than_cores_are_explained_by_their_times() -> None:
     found = answer_of(result).limited_by
     assert found is not None
     assert found.endswith(
-        "; the plan uses 1 of 2 cores: in the warm-up a query took 30.6 us, and 43.1 us with 2 threads"
+        "; the plan uses 1 of 2 cores: in the warm-up, a query took 30.6 us, but 43.1 us with 2 threads"
     )
     result["plan"]["threads"] = 2
     assert "cores" not in (answer_of(result).limited_by or "")

@@ -644,7 +644,7 @@ def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
     for chosen in ((), ("undecided",), ("p99", "accuracy")):
         (refusal,) = compare([ours], theirs, chosen=chosen, optimised=True).refusals
         assert refusal == (
-            "accuracy: b-1 and 1 more have none, so the cost of the speed is unknown: run both sides with "
+            "accuracy: b-1 and 1 more have no score, so the accuracy lost for the speed is unknown: run both sides with "
             "--mode both on a dataset with labels, or judge only speed with --fail-on p99:+10%"
         )
 
@@ -764,7 +764,7 @@ def test_a_copy_is_the_same_run(
     assert main(["compare", f"{fast},{every}", str(runs / "slow"), "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        f"harness: {', '.join(map(str, copies))}: a copy of {fast.resolve()}, so it shows no noise: "
+        f"harness: {fast.resolve()} was also given as {', '.join(map(str, copies))}, but a copy shows no noise: "
         "name each run once\n"
     )
     (found,) = json.loads(printed.out)
@@ -778,7 +778,7 @@ def test_a_copy_is_the_same_run(
     ("change", "said"),
     [
         (lambda f: (f / "result.json").write_text((f / "result.json").read_text() + "\n"), "was changed after"),
-        (lambda f: (f / "performance/run_1/completions.npz").unlink(), "is missing: SHA256SUMS has it"),
+        (lambda f: (f / "performance/run_1/completions.npz").unlink(), "is missing, but SHA256SUMS lists it"),
         (lambda f: (f / "config.yaml").write_text((f / "config.yaml").read_text() + "#\n"), "was changed after"),
     ],
 )  # fmt: skip

@@ -90,7 +90,7 @@ def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prin
     """Bug: the digits on ort, openvino and tensorflow were refused because their files have different digests."""
     printed = prints("compare", ort, twin(ort, tmp_path / "other"))
     assert re.search(r"verdict   not decided: B \(.*\) is 1 x ", printed)
-    assert "answers   top-1 agreement 100.00 % of 500 samples, 500 identical" in printed
+    assert "answers   top-1 agreement on 100.00 % of 500 samples, 500 identical" in printed
     assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
     assert "differs   backend: ort -> other" in printed
 
@@ -131,7 +131,7 @@ def test_a_backend_that_reports_no_precision_is_refused_with_the_next_step(
     """The backend in the README's example reports no precision."""
     silent = twin(ort, tmp_path / "a", result=lambda c: c["backend_description"].pop("precision"))
     assert refused(capsys, ort, silent) == [
-        "precision: ort float32, a -: a backend reports it as `precision` in describe(), e.g. float32"
+        "precision: ort float32, a -: the backend must report its precision as `precision` in describe(), e.g. float32"
     ]
     other = twin(ort, tmp_path / "b", result=lambda c: c["backend_description"].pop("precision"))
     formats = {"config.yaml": lambda c: c.update(backend_option=["format=x"])}
@@ -362,7 +362,7 @@ def test_one_network_in_files_of_different_names_is_one_model(
     assert main([*words, "--backend", "litert", "--out", str(theirs)]) == 0
     capsys.readouterr()
     assert main(["compare", str(ours), str(theirs)]) == 0
-    assert "answers   top-1 agreement 100.00 % of 500 samples" in capsys.readouterr().out
+    assert "answers   top-1 agreement on 100.00 % of 500 samples" in capsys.readouterr().out
 
 
 def test_bare_files_of_two_formats_are_refused_with_the_manifest_to_write(

@@ -82,7 +82,11 @@ def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
     [
         ((None, None), 9.0, "Without an interval, only a change above x 10 is judged."),
         ((0.01, 0.2), math.inf, "The noise between the runs is unknown, so nothing is judged."),
-        ((-0.1, 0.2), 0.02, "The interval includes no change. The verdict `no difference` needs"),
+        (
+            (-0.1, 0.2),
+            0.02,
+            "The interval includes a change of 0. The verdict `no difference` needs",
+        ),
         ((0.01, 0.2), 0.02, "The change is not certainly larger than the noise of 2.0 %."),
     ],
 )

@@ -281,8 +281,8 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
     assert line(found, 1000.0) == (
-        "p99 162 ns, against 100 ns with a load generator without cost (1.62 x): the model itself was slower in the "
-        "run: in the slowest 1 %, 30 ns more in infer, 20 ns more in queue; null backend here 3,000/s, 3 x"
+        "p99 162 ns, against 100 ns with a cost-free load generator (1.62 x): the model itself was slower in the "
+        "run: in the slowest 1 %, 30 ns more in infer, 20 ns more in queue; the null backend reaches 3,000/s here, 3 x"
     )
 
 
@@ -302,7 +302,7 @@ def test_the_load_generator_is_not_blamed_for_the_model(
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns, "queries": 9, "of_queries": 9}
-    numbers = "p99 2.00 s, against 1.00 s with a load generator without cost (2 x)"
+    numbers = "p99 2.00 s, against 1.00 s with a cost-free load generator (2 x)"
     assert line(section, None) == f"{numbers}: {judgement}"
 
 
@@ -453,7 +453,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.07)
     assert line(ideal, None).endswith(
-        "not decidable: at the model's speed in the run, such a load generator reaches "
+        "not decidable: at the model's speed in the run, such a load generator would reach "
         f"{ideal['ours'] / 1e6:.0f} ms, and the run reaches 1 times this value"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
@@ -472,7 +472,7 @@ def test_slower_model_is_reported_in_offline_too() -> None:
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert found["at_run_speed"]["ratio"] == pytest.approx(0.963, abs=5e-4)
     assert (
-        "such a load generator reaches 153,846/s, and the run reaches 0.963 times this value"
+        "such a load generator would reach 153,846/s, and the run reaches 0.963 times this value"
         in line(found, None)
     )
 

@@ -359,7 +359,7 @@ def test_a_page_is_written_and_escaped(results: Path, tmp_path: Path, prints: Sa
     ("words", "status", "line"),
     [
         (["--standalone"], 2, "--standalone needs a page: add --history PAGE or --pareto PAGE"),
-        (["--history", "h.html", "--format", "csv"], 2, "--format csv prints the runs, a page draws them: drop one"),
+        (["--history", "h.html", "--format", "csv"], 2, "--format csv prints the runs, but a page draws them: drop one"),
         (["--history", "h.html", "--pareto", "./h.html"], 2, "h.html is named for two pages: name a different file for one"),
         (["--history", "none/h.html"], 2, "none/h.html cannot be written: No such file or directory"),
         (["--pareto", "p.html", "--verdict", "invalid"], 0, "--pareto p.html: none of these runs is VALID, so there is nothing to draw"),

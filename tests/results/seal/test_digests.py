@@ -38,8 +38,8 @@ def test_each_change_is_named(folder: Path) -> None:
     (folder / "performance/run_1/run.json").unlink()
     (folder / "more").symlink_to("/etc/passwd")
     assert list(digests.differences(folder)) == [
-        f"{folder}/more was added after the run: SHA256SUMS has no such file",
-        f"{folder}/performance/run_1/run.json is missing: SHA256SUMS has it",
+        f"{folder}/more was added after the run: SHA256SUMS does not list it",
+        f"{folder}/performance/run_1/run.json is missing, but SHA256SUMS lists it",
         f"{folder}/result.json was changed after the run: its SHA-256 differs from SHA256SUMS",
     ]
 

@@ -110,7 +110,7 @@ def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Pa
     assert (compared.differing, compared.misplaced) == (0, 2)
     (reason,) = reasons.answers(compared, 0, drawn=False)
     assert reason.code == "numbers-disagree"
-    assert reason.text.startswith("2 of 3 logged answers belong to a sample that differs")
+    assert reason.text.startswith("2 of 3 logged answers belong to a different sample")
 
 
 def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_few_compared_answers_are_a_doubt() -> None:
     (doubt,) = model_doubts.few_compared(99, LOGGED)
     assert doubt == Reason(
         "few-compared",
-        "only 99 answers of the performance run were compared with the accuracy run's, 100 are "
+        "only 99 answers of the performance run were compared with the accuracy run's, but 100 are "
         "needed: raise --duration or --queries",
     )
     assert not list(model_doubts.few_compared(100, LOGGED))

@@ -136,7 +136,7 @@ def test_failed_requests_are_counted_by_kind() -> None:
     first, gone = list(reasons.any_run(replace(run, ended=failed)))[:2]
     assert first.code == "requests-failed"
     assert first.text == (
-        "performance run: 7 of 700 samples failed (5 refused, 2 timeout): first Refused: the server "
+        "performance run: 7 of 700 samples failed (5 refused, 2 timeout); the first failure: Refused: the server "
         "answered 503: busy"
     )
     assert (gone.code, gone.text) == (

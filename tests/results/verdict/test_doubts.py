@@ -108,7 +108,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     run = replace(run, done=replace(run.done, columns=columns))
     text = (
         "LoadGen issued 1 % of the queries more than 6.00 ms after their time, "
-        "above 10 % of the SLO (50.0 ms): part of the tail comes from the load generator"
+        "which is above 10 % of the SLO (50.0 ms): part of the tail comes from the load generator"
     )
     assert in_performance(run) == [Reason("generator-late", text)]
     assert list(doubts.performance(run, ours(run), 60 * NS_PER_MS)) == []
@@ -131,9 +131,9 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine determines the tail"
         (5_000_000, {"steal": 0.02, "others": 0.10}, BOUND_NS, []),
         (9_000_000, {}, None, []),
         (0, {"steal": None, "others": None}, BOUND_NS, []),
-        (5_100_000, {}, BOUND_NS, [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"]),
+        (5_100_000, {}, BOUND_NS, [f"timed sleeps before the run overran by 5.10 ms (p99), which is {DECIDES}"]),
         (0, {"steal": 0.031}, None, ["3.1 % of the CPU time went to other guests of this host"]),
-        (0, {"others": 0.25}, None, ["other processes used 25 % of the cores in the run"]),
+        (0, {"others": 0.25}, None, ["other processes used 25 % of the cores during the run"]),
     ],
 )  # fmt: skip
 def test_a_machine_with_other_programs_is_doubted(
@@ -163,8 +163,8 @@ def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
     used |= {} if queue_s is None else {"run_queue_s": queue_s}
     found = list(model_doubts.idle(evidence("offline", ended={**ENDED, "used": used}), infer_s))
     text = (
-        "the batches took 2.00 s in the backend, and all threads together computed or waited for a core "
-        "for 0.30 s: the backend was idle or waited for another program"
+        "the batches took 2.00 s in the backend, but all threads together computed or waited for a core "
+        "for only 0.30 s: the backend was idle or waited for another program"
     )
     assert found == ([Reason("idle", text)] if said else [])
     assert list(model_doubts.idle(evidence("offline", ended=None), infer_s)) == []

@@ -114,7 +114,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
     # Bug: if a signal stopped a run with a hung server, the reason blamed the model.
     ("requests failed by the journal alone", requests_failing(8), "requests-failed", "performance run: 8 samples failed"),
-    ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
+    ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without sending its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
     ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
     # Bug: the second reason was "the log is of None None".
@@ -160,7 +160,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "slo-missed",
         "8 of 700 queries took longer than 50.0 ms, but p99 allows at most 6",
     ),
-    ("an official run that was told to be short", planned(model_key="resnet50"), "too-short", "min_duration was 1 ms, the rules require 600000"),
+    ("an official run that was told to be short", planned(model_key="resnet50"), "too-short", "min_duration was 1 ms, but the rules require 600000"),
 ]  # fmt: skip
 
 

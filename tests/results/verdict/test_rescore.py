@@ -78,7 +78,7 @@ def test_answers_are_scored_again_and_stay_as_they_were(
     assert run_here("check", str(run)).status == 0
     assert not is_pending(run)
     assert refused("score", str(run)) == [
-        f"{run} is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"
+        f"{run} is not a run in which only the scoring program failed: `check` recomputes the verdict of any run"
     ]
 
 
@@ -112,10 +112,10 @@ def scored(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("file", "old", "new", "found"),
     [
-        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '31.95'", "has 31.95, but the score in result.json has no such number"),
-        ("accuracy/accuracy.txt", "'FID_SCORE': '23.5'", "'FID_SCORE': '23.97'", "has 23.97, but the score"),
-        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '23.5'", "does not have 31.75, the score in result.json"),
-        ("result.json", "31.75", "31.95", "has 31.75, but the score"),
+        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '31.95'", "states 31.95, but the score in result.json contains no such number"),
+        ("accuracy/accuracy.txt", "'FID_SCORE': '23.5'", "'FID_SCORE': '23.97'", "states 23.97, but the score"),
+        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '23.5'", "does not state 31.75, the score in result.json"),
+        ("result.json", "31.75", "31.95", "states 31.75, but the score"),
     ],
 )  # fmt: skip
 def test_an_edited_score_of_a_program_is_found_without_running_it(

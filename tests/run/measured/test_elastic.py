@@ -146,7 +146,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
     [
         (
             {"times_ns": (9_000_000, 10_000_000)},
-            "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
+            "other queries would lose more time than a single query gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
         # Another program computed while the curve was measured.
         (
@@ -156,7 +156,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         # While a query uses all four cores, other samples wait, so the tail is longer if both times are equal.
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
-            "other queries would wait longer than it gains",
+            "other queries would lose more time than a single query gains",
         ),
         ({"rate_per_s": None}, "the request rate is not known before the run"),
         ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),

@@ -188,9 +188,7 @@ def test_a_size_that_takes_too_long_is_left_for_a_smaller_one() -> None:
 
     assert probed(PerSample(), (32, 1), most_s=4.0)["samples"] == 1
     message = probed(PerSample(), (32, 1), most_s=0.01)
-    assert message == {
-        "reason": "a batch is too large, or takes too long for the length of the run"
-    }
+    assert message == {"reason": "a batch is too large, or takes too long for a run of this length"}
     assert (section(message), codes(message)) == (message, [])
 
 

@@ -110,7 +110,11 @@ def test_a_given_count_gives_a_reference_of_more_than_three_batches(
 @pytest.mark.parametrize(
     ("changed", "failed", "reason"),
     [
-        ({"concurrency": 4}, 0, "with a fixed number in flight there is no schedule to simulate"),
+        (
+            {"concurrency": 4},
+            0,
+            "a run with a fixed number of queries in flight has no schedule to simulate",
+        ),
         ({}, 3, "batches failed"),
     ],
 )

@@ -218,7 +218,7 @@ def test_answers_of_different_lengths_are_checked_like_all_others() -> None:
     bench = RaggedBench(3, 1, lambda: Faulty(ragged, "postprocess"))
     bench.instances[0].answer([1, 2, 3], [4, 5, 6], 0, 1)
     assert bench.recorders[0].answers == [([1, 2, 3], None)]
-    assert bench.failures.first.strip().endswith("[3, ?, 2], expected int64 of shape [3, ?]")
+    assert bench.failures.first.strip().endswith("[3, ?, 2], but should be int64 of shape [3, ?]")
 
 
 @pytest.mark.usefixtures("_eager_switching")
@@ -404,7 +404,7 @@ def zeros(dtype: type, *more: int, extra: int = 0) -> Callable[[Batch], Any]:
     return lambda batch: np.zeros((batch.size + extra, *more), dtype)
 
 
-WANTED = "expected int64 of shape [3]"
+WANTED = "but should be int64 of shape [3]"
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "exception": (raising(RuntimeError("boom")), "RuntimeError: boom"),
     "SystemExit": (raising(SystemExit(3)), "SystemExit: 3"),

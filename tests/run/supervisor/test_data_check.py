@@ -31,7 +31,7 @@ def test_check_describes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"digest      [0-9a-f]{64}", lines[2])
     assert lines[3:] == [
         "cache       none",
-        "steps       image: decode only: add --model to check the model's steps, too",
+        "steps       image: decode only: add --model to check the model's steps as well",
         "labels      5 samples in 2 classes",
         "labels      label  name  samples",
         "labels          0  ant         4",
@@ -67,7 +67,7 @@ def test_a_folder_one_level_too_high_is_noted(
     status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
     assert status == 0
     assert "labels      2 samples in 1 class" in lines
-    told = "note        all samples have one label"
+    told = "note        all samples have the same label"
     assert f"{told}: did you mean {tmp_path / 'val'}?" in lines
     inner = check("folder", "--data-dir", str(tmp_path / "val"), capsys=capsys)
     assert not any(line.startswith(told) for line in inner[1])

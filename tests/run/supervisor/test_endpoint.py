@@ -411,7 +411,7 @@ def test_taken_port_is_refused_on_request_and_replaced_by_default(
         endpoint = Endpoint(*taken.getsockname())
         with pytest.raises(
             ConfigError,
-            match=rf"^--metrics {endpoint}: Address already in use: choose a different address, or use --no-metrics$",
+            match=rf"^--metrics {endpoint} cannot be used \(Address already in use\): choose a different address, or use --no-metrics$",
         ):
             MetricsEndpoint(config(metrics=endpoint), quiet=False)
         monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.DEFAULT", endpoint)

@@ -341,14 +341,14 @@ def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
             "single-stream",
             (
                 r"if a query takes (?P<least>[\d.]+) ms or more on average, put "
-                r"\*\.SingleStream\.target_latency = (?P<value>[\d.]+) \(ms\) into --user-conf, else free some memory"
+                r"\*\.SingleStream\.target_latency = (?P<value>[\d.]+) \(ms\) into the --user-conf file; otherwise free some memory"
             ),
         ),
         (
             "offline",
             (
                 r"if the model answers at most (?P<least>\d+) samples/s, put "
-                r"\*\.Offline\.target_qps = (?P<value>\d+) into --user-conf, else free some memory"
+                r"\*\.Offline\.target_qps = (?P<value>\d+) into the --user-conf file; otherwise free some memory"
             ),
         ),
     ],

@@ -199,7 +199,7 @@ class Delivery:
                 row = self._row
                 raise BadAnswer(
                     f"the server's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
-                    f"expected {row.dtype} of shape {show_shape((samples, *row.shape))}"
+                    f"but should be {row.dtype} of shape {show_shape((samples, *row.shape))}"
                 )
             failed = int(self._not_finite(outputs, answers))
         except BaseException as e:  # noqa: BLE001 - as in `deliver`

@@ -64,9 +64,11 @@ class _Probe:
         begin_s = monotonic()
         took_ns = self._took_ns(self._loaded[0], _one_token(self._prompt(self._loaded[0])))
         if took_ns is None:
-            return {"reason": f"the server refused a prompt for one token: {self._refused}"}
+            return {
+                "reason": f"the server refused a prompt that requests one token: {self._refused}"
+            }
         if 3 * FEWEST_ROUNDS * took_ns > most_s * NS_PER_S:
-            return {"reason": "a token takes too long for the length of the run"}
+            return {"reason": "a token takes too long for a run of this length"}
         times: dict[str, list[int]] = {"changed_ns": [], "seen_ns": [], "again_ns": []}
         unchanged = refusals = 0
         for number in range(ROUNDS):
@@ -90,7 +92,7 @@ class _Probe:
             for spent_ns, ns in zip(times.values(), taken_ns, strict=True):
                 spent_ns.append(ns)
         if unchanged and not times["seen_ns"] and not refusals:
-            return {"reason": "the prompts are too short to change their beginning"}
+            return {"reason": "the prompts are too short for their beginning to be changed"}
         return {**times, "refused": self._refused if refusals > len(times["seen_ns"]) else ""}
 
     def _prompt(self, index: int) -> dict[str, Any]:

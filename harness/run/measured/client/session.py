@@ -170,7 +170,7 @@ class Session:
         # A server that refuses only some requests is just busy. The run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
-                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make that server serve "
+                f"--url {self._urls[number]} cannot be used ({one_line(refused[number])}): drop it, or make that server serve "
                 "the same model as the others"
             )
         try:
@@ -265,7 +265,7 @@ class Session:
             return
         if reader.usage.output is None:
             raise ConfigError(
-                f"--slo {self._slos[0]}: the server does not count the tokens of its answers: drop it, or "
+                f"--slo {self._slos[0]} needs token counts, but the server does not count the tokens of its answers: drop it, or "
                 "have the server send `usage` or token ids"
             )
 
@@ -384,7 +384,7 @@ class Session:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())
         return "; ".join(
-            f"{self._urls[number]}, whose queries other servers answered: {one_line(error)}"
+            f"other servers answered the queries of {self._urls[number]}: {one_line(error)}"
             for number, error in refused
         )
 

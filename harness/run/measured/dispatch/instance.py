@@ -145,5 +145,5 @@ class Instance:
     def _mismatch(self, answers: Answers, count: int) -> str:
         return (
             f"the backend's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
-            f"expected {self._row_dtype} of shape {show_shape((count, *self._row_shape))}"
+            f"but should be {self._row_dtype} of shape {show_shape((count, *self._row_shape))}"
         )

@@ -204,5 +204,5 @@ class GeneratingInstance:
     def _mismatch(self, answers: Any, count: int) -> str:
         return (
             f"the model's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
-            f"expected {self._row.dtype} of shape {show_shape((count, *self._row.shape))}"
+            f"but should be {self._row.dtype} of shape {show_shape((count, *self._row.shape))}"
         )

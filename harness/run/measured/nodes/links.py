@@ -81,7 +81,7 @@ class NodeLink:
         reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
         rows: Array = np.frombuffer(bytes(reply.body), "<i8")
         if rows.size % _STAMPS:
-            raise ConfigError(f"{self.name}: its journal is not complete")
+            raise ConfigError(f"the journal of {self.name} is not complete")
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Wide:
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
             except HarnessError as e:  # because a wide instance is optional
-                self.reason = f"it does not work: {one_line(e)}"
+                self.reason = f"the instance on all cores does not work: {one_line(e)}"
             else:
                 if self.reason is None:
                     self.answerer = wide
@@ -107,7 +107,7 @@ class Wide:
     def _unsuitable(self, usual: Answerer, loaded_s: float) -> str | None:
         name = self._config.backend
         if isinstance(usual.backend, SeparateInstance):
-            return "the instances run in separate processes, and no process is left for it"
+            return "the instances run in separate processes, and no process is left for an instance on all cores"
         if not getattr(registry.load("backend", name), "elastic", False):
             return f"backend {name!r} cannot bind the threads of an instance to cores"
         if loaded_s > LOAD_LIMIT_S:
@@ -146,7 +146,7 @@ class Wide:
         )
         if wide_mean < mean and wide_tail <= TAIL * tail:
             return None
-        return f"other queries would wait longer than it gains, because a sample takes {times}"
+        return f"other queries would lose more time than a single query gains, because a sample takes {times}"
 
 
 def _constant(points: Curve) -> ServiceTimes:

@@ -268,10 +268,10 @@ class MetricsEndpoint:
         try:
             server = _Server(endpoint, self.exporter)
         except OSError as e:
-            why = f"{endpoint}: {e.strerror or e}"
+            why = str(e.strerror or e)
             if configured is not None:
                 raise ConfigError(
-                    f"--metrics {why}: choose a different address, or use --no-metrics"
+                    f"--metrics {endpoint} cannot be used ({why}): choose a different address, or use --no-metrics"
                 ) from None
             return self._elsewhere(endpoint, why)
         if configured is not None:
@@ -284,7 +284,7 @@ class MetricsEndpoint:
         try:
             server = _Server(endpoint._replace(port=0), self.exporter)
         except OSError:
-            self.moved = f"no metrics at {why}: --metrics HOST:PORT serves them elsewhere"
+            self.moved = f"the metrics cannot be served at {endpoint} ({why}): choose a different address with --metrics HOST:PORT"
             return None
         at = endpoint._replace(port=server.server_address[1])
         self.moved = f"metrics at http://{at}/metrics, because port {endpoint.port} is taken"

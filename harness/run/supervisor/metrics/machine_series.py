@@ -71,13 +71,13 @@ _HOST = (
     _Columns(
         CounterMetricFamily,
         "harness_measured_cpu_seconds",
-        "CPU time of the measured process of the phase",
+        "CPU time of the phase's measured process",
         re.compile("measured_cpu_s"),
     ),
     _Columns(
         GaugeMetricFamily,
         "harness_gpu_busy_ratio",
-        "Share of the time in which a kernel ran",
+        "Share of the time during which a kernel ran on the GPU",
         re.compile(r"gpu(\d+)_busy_share"),
         "gpu",
     ),
@@ -99,7 +99,7 @@ _HOST = (
     _Columns(
         GaugeMetricFamily,
         "harness_gpu_memory_used_bytes",
-        "Memory that all processes use",
+        "GPU memory in use by all processes",
         re.compile(r"gpu(\d+)_memory_used_bytes"),
         "gpu",
     ),
@@ -143,7 +143,9 @@ class PowerSeries:
     def __call__(self, labels: Mapping[str, str]) -> Iterator[Metric]:
         run = [labels[name] for name in RUN_LABELS]
         names = [*RUN_LABELS, "source", "provenance"]
-        watts = GaugeMetricFamily("harness_power_watts", "Mean of the last second", labels=names)
+        watts = GaugeMetricFamily(
+            "harness_power_watts", "Mean power over the last second", labels=names
+        )
         joules = CounterMetricFamily(
             "harness_energy_joules", "Energy since the meters were started", labels=names
         )

@@ -29,12 +29,12 @@ _COUNTERS: _Known = (
     ("queries_issued", "Queries issued by the scheduler", lambda c: c.queries(c.issued)),
     (
         "queries_completed",
-        "Queries answered, failed ones included",
+        "Queries answered, including failed ones",
         lambda c: c.queries(c.completed),
     ),
-    ("queries_failed", "Queries with a sample that failed", lambda c: c.failed_queries),
+    ("queries_failed", "Queries with at least one failed sample", lambda c: c.failed_queries),
     ("samples_issued", "Samples issued by the scheduler", lambda c: c.issued),
-    ("samples_completed", "Samples answered, failed ones included", lambda c: c.completed),
+    ("samples_completed", "Samples answered, including failed ones", lambda c: c.completed),
     ("samples_failed", "Samples of batches that failed", lambda c: c.failed),
     ("tokens", "Tokens of a language model's answers", lambda c: c.tokens),
     (
@@ -46,7 +46,7 @@ _COUNTERS: _Known = (
 _GAUGES: _Known = (
     (
         "in_flight_samples",
-        "Samples issued and not answered",
+        "Samples issued but not yet answered",
         lambda c: c.issued - c.completed - c.cancelled,
     ),
     (
@@ -130,7 +130,7 @@ def _cache(rows: _Rows) -> Iterator[Metric]:
         return
     origins = core.CounterMetricFamily(
         "harness_model_requests",
-        "Samples of a set of models by the origin of their model",
+        "Samples of a run with several models, by the origin of the model",
         labels=[*PHASE_LABELS, "origin"],
     )
     for labels, counts in cached:
@@ -153,7 +153,9 @@ def _nodes(rows: _Rows) -> Iterator[Metric]:
     completed = counter("harness_node_samples_completed", "Samples by node", labels=labels)
     failed = counter("harness_node_samples_failed", "Samples that failed by node", labels=labels)
     requests = HistogramMetricFamily(
-        "harness_node_request_seconds", "From sending a batch to its answer", labels=labels
+        "harness_node_request_seconds",
+        "Time from sending a batch to receiving its answer",
+        labels=labels,
     )
     for values, found in by_node:
         completed.add_metric(values, found.completed)
@@ -184,7 +186,7 @@ def _rates(rows: _Rows) -> Iterator[Metric]:
 def _percentiles(rows: _Rows) -> Metric:
     family = GaugeMetricFamily(
         "harness_latency_percentile_seconds",
-        "Latency percentile of the queries so far, within one bucket",
+        "Latency percentile of the queries so far, accurate to one histogram bucket",
         labels=[*PHASE_LABELS, "quantile"],
     )
     for labels, counts in rows:
@@ -201,7 +203,7 @@ def _histograms(rows: _Rows) -> Iterator[Metric]:
     )
     stage = HistogramMetricFamily(
         "harness_stage_seconds",
-        "Stages of the samples' latency",
+        "Time of a sample in each stage of its latency",
         labels=[*PHASE_LABELS, "stage"],
     )
     token = HistogramMetricFamily(

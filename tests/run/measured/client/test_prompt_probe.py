@@ -99,7 +99,7 @@ def test_a_server_that_refuses_new_prompts_only_is_noted() -> None:
     assert found["refused"] == "400: no such prompt"
     assert "reason" not in found
     found = probed([{"prompt": ids} for ids in IDS], Server(lambda _prompt: True))
-    assert "for one token" in found["reason"]
+    assert "requests one token" in found["reason"]
 
 
 def test_a_server_that_refuses_a_few_new_prompts_is_not_suspected() -> None:
