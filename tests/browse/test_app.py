@@ -201,7 +201,9 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
         capture_output=True,
     )
     ((path, told),) = re.findall(
-        r'href="/study/([^"]+)"[^>]*>.*?</th>\n<td(.*?)</td></tr>', page(client, "/studies"), re.DOTALL
+        r'href="/study/([^"]+)"[^>]*>.*?</th>\n<td(.*?)</td></tr>',
+        page(client, "/studies"),
+        re.DOTALL,
     )
     assert path == "study"
     assert "has an unknown format" not in told
