@@ -75,7 +75,7 @@ def source(group: str) -> Any:
     return path(text, "DIR", group, name="from")
 
 
-def as_json(group: str, text: str = "the numbers of the tables as JSON") -> Any:
+def as_json(group: str, text: str = "print the numbers of the tables as JSON") -> Any:
     return option(f"print {text}", flag=True, default=False, group=group)
 
 

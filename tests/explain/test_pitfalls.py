@@ -272,7 +272,7 @@ CONTENT: dict[str, Any] = {
     "model": "m<i>",
     "backend": "ort",
     "dataset": "d",
-    "notes": ["2 samples are few: unchanged answers prove little"],
+    "notes": ["2 samples are too few for unchanged answers to prove much"],
     "samples": 2,
     "steps": {},
     "input_range": [0.0, 16.0],

@@ -26,14 +26,14 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
     if flow_ns > _LARGE * total:
         names = ", ".join(sorted(set[str]().union(*inside)))
         return (
-            f"{show_percent(flow_ns / total)} of the layers' time is in {names}, and the profiler adds "
-            "its overhead to each kernel of their bodies"
+            f"{show_percent(flow_ns / total)} of the layers' time is spent in {names}, and the "
+            "profiler adds its overhead to each kernel in the bodies of these operators"
         )
     changed, changed_ns = _changed(record, times_ns)
     if changed_ns > _LARGE * total:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
-            f"{show_percent(changed_ns / total)} of the layers' time is in layers that run different "
+            f"{show_percent(changed_ns / total)} of the layers' time is spent in layers that run different "
             f"kernels alone than inside the model ({most}): measured alone, they lose quantisation or fusion"
         )
     signed_ns = sum(
@@ -43,12 +43,15 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
     )
     if signed_ns > _LARGE * total:
         return (
-            f"{show_percent(signed_ns / total)} of the layers' time is in layers that read signed 8-bit "
-            "integers: ONNX Runtime makes these unsigned inside the model, but not for a layer alone"
+            f"{show_percent(signed_ns / total)} of the layers' time is spent in layers that read "
+            "signed 8-bit integers: ONNX Runtime converts these to unsigned inside the model, but "
+            "not in a layer alone"
         )
     kernels = record.kernels(record.now.graph)
     if sum(median(k["duration_ns"]) for k in kernels) < SHORT_NS * len(kernels):
-        return "kernels of a few microseconds consist mostly of the profiler's overhead"
+        return (
+            "the kernels take only a few microseconds each, which is mostly the profiler's overhead"
+        )
     return "the machine was busier when the layers ran than when the model did"
 
 

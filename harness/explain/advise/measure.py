@@ -64,7 +64,7 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     content["units"] = [unit.to_json() for unit in parts]
     files = {FILE: job.path}
     if "precision" in axes:
-        job.report("int8: quantising, and its accuracy")
+        job.report("int8: quantising the model and measuring its accuracy")
         content["accuracy"], int8_file = accuracy.int8(job)
         files |= {INT8: int8_file} if int8_file else {}
     settings = candidates(now, axes, available().threads)
@@ -211,7 +211,9 @@ def _pairs(
         left_s, begun_s = pace.left_s([0.0] * (len(settings) - number + 1)), time.monotonic()
         left = "" if left_s is None else f"; about {show_wait(left_s)} left for all settings"
         which = f"setting {number} of {len(settings)}"
-        job.report(f"the whole model, {which}: {setting.changes(job.now)} against now{left}")
+        job.report(
+            f"the whole model, {which}: {setting.changes(job.now)} against the current setting{left}"
+        )
         other = (files[setting.precision], setting)
         try:
             timings = compare((job.path, job.now), other, job.feeds, job.options.pairs)

@@ -54,9 +54,11 @@ class AdviseOptions:
         metavar="AXIS,...",
         group=_MEASURED,
     )
-    samples: int = number("number of samples for the accuracy of int8", _MEASURED, 200)
+    samples: int = number(
+        "number of samples on which the accuracy of int8 is measured", _MEASURED, 200
+    )
     pairs: int = number(
-        "pairs of timings per setting, with the current and the new setting in turns", _MEASURED, 7
+        "pairs of timings per setting; the current and the new setting take turns", _MEASURED, 7
     )
     passes: int = number("passes over the layers", _MEASURED, 3)
     database: Path | None = path(
@@ -67,5 +69,5 @@ class AdviseOptions:
     skip: tuple[str, ...] = kinds.skip(PARTS, _MEASURED)
     out: Path | None = kinds.out("advise-ort-MODEL", _RESULTS)
     source: Path | None = kinds.source(_RESULTS)
-    json: bool = kinds.as_json(_RESULTS, "advise.json instead of the tables")
+    json: bool = kinds.as_json(_RESULTS, "print advise.json instead of the tables")
     quiet: bool = kinds.quiet(_RESULTS)

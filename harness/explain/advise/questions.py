@@ -32,14 +32,17 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
     if gain <= 1:
         return f"{text}: these kernels, threads and precision allow no further gain."
-    return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
+    return f"{text}, so the model could be at most {gain:.2f}x faster with these kernels, threads and precision."
 
 
 def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
-    text = f"The critical path has {len(bound['path'])} of {counted(bound['units'], 'layer')}: at most {limit:.2f}x"
-    return f"{text} with enough workers. {_best_setting('Q2', advice, ranked)}"
+    text = (
+        f"The critical path has {len(bound['path'])} of {counted(bound['units'], 'layer')}: with enough workers, "
+        f"the model could be at most {limit:.2f}x faster"
+    )
+    return f"{text}. {_best_setting('Q2', advice, ranked)}"
 
 
 def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
@@ -53,16 +56,16 @@ def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
         f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'distinct layer')} at least "
         f"{show_percent(FASTER)} faster"
     )
-    return f"{text}{f', {show_ns(gain)} in total' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
+    return f"{text}{f', which saves {show_ns(gain)} in total' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
 
 
 def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     kernels = advice["kernels"]
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
-        f"{counted(kernels['executed'], 'kernel')} for {counted(kernels['nodes'], 'node')}; "
-        f"{len(kernels['unexpected'])} of them compute nothing ({show_ns(moving)}); "
-        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} is between kernels."
+        f"{counted(kernels['executed'], 'kernel')} run for {counted(kernels['nodes'], 'node')}; "
+        f"{len(kernels['unexpected'])} of the kernels compute nothing ({show_ns(moving)}); "
+        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} passes between kernels."
     )
     spare = len(kernels["in_file"])
     return f"{text} {counted(spare, 'node')} of the file could be removed." if spare else text
@@ -96,12 +99,14 @@ def _int8_here(peaks: Mapping[str, float]) -> str:
     if not {"int8_per_s", "flops_per_s"} <= peaks.keys():
         return ""
     ratio = peaks["int8_per_s"] / peaks["flops_per_s"]
-    return f" Products in int8 run at {ratio:.1f} times the fp32 rate on this machine."
+    return f" Matrix products in int8 run at {ratio:.1f} times the fp32 rate on this machine."
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     """Formats the accuracy, for example as `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
-    same = f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers the same"
+    same = (
+        f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers are the same"
+    )
     if accuracy["score"] is None:
         return f"Accuracy: not known ({accuracy['no_score']}); {same}."
     unit, metric = accuracy["unit"], accuracy["metric"]

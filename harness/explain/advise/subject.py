@@ -84,5 +84,5 @@ def _first(baseline: Baseline, count: int) -> dict[str, Array]:
         return {name: np.ascontiguousarray(values[rows]) for name, values in inputs.items()}
     except MemoryError:
         raise ConfigError(
-            f"--batch {count}: its input does not fit into memory: pass a smaller batch"
+            f"--batch {count} needs more memory for the input than is free: pass a smaller batch"
         ) from None

@@ -99,7 +99,9 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     """Cuts a model. The model has the same name as in a run, or its path if `other_names` contains that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
-        raise ConfigError(f"only ONNX files can be cut, but {name} is {own.about}: convert it")
+        raise ConfigError(
+            f"only ONNX files can be cut, but {name} is {own.about}: convert it to ONNX"
+        )
     model = load_model(name)
     model.obtain(("onnx",), say)
     path = model.path(("onnx",))
@@ -139,14 +141,14 @@ def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:
             "--synthetic": options.synthetic is not None,
         }
         if flags := ", ".join(flag for flag, is_used in has_effect.items() if is_used):
-            yield f"published bricks are fixed: drop {flags}"
+            yield f"published bricks cannot be changed: drop {flags}"
         return
     known = sorted({name for graph in graphs for name in graph.sizes})
     for name, size in dict(options.size).items():
         if name not in known:
             yield (
-                f"--size {name}={size}: no model has a symbolic dimension with this name: "
-                f"the models have {', '.join(known) or 'none'}"
+                f"--size {name}={size} names a symbolic dimension that no model has: the models "
+                f"have {', '.join(known) or 'none'}"
             )
 
 
@@ -223,6 +225,6 @@ def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) 
     brick_synthetic.write(synthetic, file)
     _show_beside(
         options,
-        f"{'synthetic':<12}{file}: {synthetic.layers} layers, its operator shares differ by "
+        f"{'synthetic':<12}{file}: {synthetic.layers} layers, whose operator shares differ by "
         f"{synthetic.distance:.3f} from {subjects[0].name}'s (0: equal, 1: nothing in common)",
     )

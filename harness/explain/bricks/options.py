@@ -33,7 +33,7 @@ class BrickOptions:
     )
     threads: int = number("threads of ONNX Runtime", _RUNNING, 1, MOST_THREADS)
     rounds: int = number(
-        "number of rounds, each of which times each model and each of its bricks twice", _RUNNING, 8
+        "number of rounds; a round times each model and each of its bricks twice", _RUNNING, 8
     )
     structure: bool = option(
         "cut the models, but time nothing", flag=True, default=False, group=_RUNNING

@@ -34,7 +34,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
         why for cut in cuts.values() for why in (cut.brick.why_not, cut.brick.why_private) if why
     }
     hindrances = sorted(reasons | _unknown_shapes(cuts.values()))
-    problems = [f"--publish: nothing was written: {why}" for why in hindrances]
+    problems = [f"--publish wrote nothing: {why}" for why in hindrances]
     if with_order:
         problems += [
             f"--publish-order: {one.name} was published without its order"
@@ -218,7 +218,9 @@ class _PublishedModel:
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
             maker, kind = self._makers.get(number, (None, str(tensor)))
             if kind != str(tensor):
-                raise ValueError(f"a piece reads {tensor}, but its producer writes {kind}")
+                raise ValueError(
+                    f"a piece reads {tensor}, but the producer of this tensor writes {kind}"
+                )
             self._read.add(number)
             if maker is not None:
                 self._readers[maker] |= {first + i for i in _readers(cut, name)}

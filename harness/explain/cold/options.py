@@ -39,7 +39,7 @@ class ColdOptions:
         "threads of the framework (default: all usable cores)", _MEASURED, most=MOST_THREADS
     )
     trials: int = number(
-        "number of trials per kind of start, made in turns", _MEASURED, 5, most=1000
+        "number of trials of each kind of start; the kinds take turns", _MEASURED, 5, most=1000
     )
     runs: int = number(
         "number of steady runs after the first run of each trial", _MEASURED, 10, most=10_000
@@ -53,5 +53,5 @@ class ColdOptions:
     )
     out: Path | None = kinds.out("cold-BACKEND-MODEL", _RESULTS)
     source: Path | None = kinds.source(_RESULTS)
-    json: bool = kinds.as_json(_RESULTS, "cold.json instead of the tables")
+    json: bool = kinds.as_json(_RESULTS, "print cold.json instead of the tables")
     quiet: bool = kinds.quiet(_RESULTS)

@@ -79,5 +79,5 @@ class MachineOptions:
     )
     out: Path | None = kinds.out("machine-CPU-KEY", _RESULTS)
     source: Path | None = kinds.source(_RESULTS)
-    json: bool = kinds.as_json(_RESULTS, "machine.json, with rates and spreads")
+    json: bool = kinds.as_json(_RESULTS, "print machine.json, with rates and spreads")
     quiet: bool = kinds.quiet(_RESULTS)

@@ -72,7 +72,7 @@ def figures(content: Content) -> Iterator[Figure]:
         yield _by_size("First touch", "First and later writes to new pages.", touches, "pages")
     trips = list(of(points, "transport"))
     if _has_several(trips, "bytes"):
-        yield _by_size("Round trips", "A payload to another process and back.", trips, "way")
+        yield _by_size("Round trips", "Round trip of a payload to another process.", trips, "way")
     for benchmark in ("reduction", "scan"):
         sums = list(of(points, benchmark))
         if _has_several(sums, "segment"):

@@ -138,7 +138,9 @@ def _missing(points: Sequence[Measured]) -> Iterator[Table]:
             [names[0], len(names) - 1, reason] for reason, names in by_reason.items()
         ]
         heads = columns("point | and others [count] | reason")
-        yield Table("missing", "Not measured", "points without a time, and why", heads, rows)
+        yield Table(
+            "missing", "Not measured", "points that have no time, and the reasons", heads, rows
+        )
 
 
 def _hygiene(content: Content) -> Table:

@@ -162,7 +162,7 @@ class Cut:
             if tensor.dtype not in NUMERIC_TYPES and (
                 name not in self.outputs or tensor != UNKNOWN
             ):
-                yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
+                yield f"{self.nodes[0].op_type}: the type of a tensor is {tensor.dtype}, not numeric"
             elif tensor.elements is None and name not in self.outputs:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 

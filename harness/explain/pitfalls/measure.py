@@ -100,7 +100,7 @@ def measure(subject: Subject, samples: int) -> dict[str, Any]:
             pace.ended(time.monotonic() - begun_s)
     notes, count = list(subject.notes), len(base.indices)
     if count < FEW and subject.has_answers:
-        notes.append(f"{count} samples are few: unchanged answers prove little")
+        notes.append(f"{count} samples are too few for unchanged answers to prove much")
     return {
         "model": subject.model.name,
         "backend": subject.config.backend if subject.has_answers else None,

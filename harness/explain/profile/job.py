@@ -50,7 +50,7 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
         if options.otlp.exists():
             yield f"--otlp {options.otlp} already exists: pass a different file"
         elif not options.otlp.absolute().parent.is_dir():
-            yield f"--otlp {options.otlp}: there is no folder {options.otlp.parent}"
+            yield f"--otlp {options.otlp}: the folder {options.otlp.parent} does not exist"
     elif options.otlp is not None:
         try:
             _collector(options.otlp)

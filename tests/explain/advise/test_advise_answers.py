@@ -76,7 +76,7 @@ def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> N
     assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
     answer = document["questions"][2]["answer"]
     assert answer == (
-        "Another graph level makes 1 of 3 distinct layers at least 5 % faster, 4.00 ms in total. "
+        "Another graph level makes 1 of 3 distinct layers at least 5 % faster, which saves 4.00 ms in total. "
         "threads=2: predicted +40.0 %, realised -5.0 % (wall time). Do not use it: it was slower when measured."
     )
 
@@ -285,7 +285,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 def test_a_batch_too_large_for_memory_is_reported_in_one_line() -> None:
     baseline: Any = SimpleNamespace(chunks=lambda: iter([(0, {"x": np.zeros((2, 3))})]))
     with pytest.raises(
-        ConfigError, match=r"^--batch 10{15}: its input does not fit into memory: [^\n]+$"
+        ConfigError, match=r"^--batch 10{15} needs more memory for the input than is free: [^\n]+$"
     ):
         _first(baseline, 10**15)
 

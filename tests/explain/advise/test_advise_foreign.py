@@ -53,7 +53,7 @@ def test_short_kernels_explain_a_missing_lower_bound() -> None:
         for kernel in profile["kernels"]:
             kernel["duration_ns"] = [3_000] * 3
     assert answers(content)["lower_bound"]["why_none"] == (
-        "kernels of a few microseconds consist mostly of the profiler's overhead"
+        "the kernels take only a few microseconds each, which is mostly the profiler's overhead"
     )
 
 
@@ -62,8 +62,8 @@ def test_a_loop_explains_a_missing_lower_bound() -> None:
     content["nodes"][0]["op"] = "Loop"
     why = answers(content)["lower_bound"]["why_none"]
     assert why == (
-        "31 % of the layers' time is in Loop, and the profiler adds its overhead to each kernel of their "
-        "bodies"
+        "31 % of the layers' time is spent in Loop, and the profiler adds its overhead to each kernel in "
+        "the bodies of these operators"
     )
 
 
@@ -76,7 +76,7 @@ def test_lost_quantisation_explains_a_missing_lower_bound() -> None:
         timed["kernels"] = ["Concat"]
     why = answers(content)["lower_bound"]["why_none"]
     assert why == (
-        "92 % of the layers' time is in layers that run different kernels alone than inside the model "
+        "92 % of the layers' time is spent in layers that run different kernels alone than inside the model "
         "(Conv instead of QLinearConv): measured alone, they lose quantisation or fusion"
     )
 
@@ -87,8 +87,8 @@ def test_signed_integers_explain_a_missing_lower_bound() -> None:
     content["nodes"][1]["makes"] = "int8[1,8]"
     content["nodes"][2] |= {"op": "DequantizeLinear", "takes": [1]}
     assert answers(content)["lower_bound"]["why_none"] == (
-        "31 % of the layers' time is in layers that read signed 8-bit integers: ONNX Runtime makes "
-        "these unsigned inside the model, but not for a layer alone"
+        "31 % of the layers' time is spent in layers that read signed 8-bit integers: ONNX Runtime "
+        "converts these to unsigned inside the model, but not in a layer alone"
     )
 
 

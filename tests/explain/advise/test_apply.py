@@ -150,7 +150,10 @@ def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -
     [
         (one(verdict="slower"), []),
         (one(precision="int8", needs="nothing: do not use it", broken="other answers"), []),
-        ({**one(), "setting": "graph=all threads=2 execution=parallel precision=file"}, ["take it     graph=all precision=file: no option of the backend ort sets this"]),
+        ({**one(), "setting": "graph=all threads=2 execution=parallel precision=file"}, [(
+            "take it  "
+            "   graph=all precision=file: backend ort has no option that sets this"
+        )]),
     ],
     ids=["slower", "broken", "no option"],
 )  # fmt: skip

@@ -140,7 +140,7 @@ def test_a_layer_that_cannot_be_run_has_a_reason(tmp_path: Path) -> None:
     graph.tensors.pop("x")  # type: ignore[attr-defined]
     failing, _ = bench.measure(units(graph, FUSED)[:1], [Setting()], database, decided={}, passes=1)
     (timed,) = (by_setting[Setting()] for by_setting in failing.values())
-    assert timed.failed == "Conv: there is a tensor of type undefined"
+    assert timed.failed == "Conv: the type of a tensor is undefined, not numeric"
 
 
 def _event(op: str, at_us: int, us: int) -> dict[str, Any]:

@@ -438,7 +438,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
         (("digits", "--synthetic-layers", "4"), "--synthetic-layers needs --synthetic"),
         (("light/nothing",), "no model named 'light/nothing'"),
-        (("digits", "--size", "wide=2"), "no model has a symbolic dimension with this name: the models"),
+        (("digits", "--size", "wide=2"), "names a symbolic dimension that no model has: the models"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere does not exist"),
         (("--from", "nowhere", "digits"), "drop the models"),

@@ -201,7 +201,7 @@ def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, refuses: S
 def test_options_that_would_change_nothing_are_refused(tmp_path: Path, refuses: Said) -> None:
     public = _published(tmp_path, residual(tmp_path / "net.onnx"))
     words = ["bricks", str(public), "--structure"]
-    assert "published bricks are fixed: drop --most-layers, --batch" in refuses(
+    assert "published bricks cannot be changed: drop --most-layers, --batch" in refuses(
         *words, "--batch", "4", "-G", "2"
     )
     assert "--publish-order needs --publish" in refuses(*words, "--publish-order")

@@ -332,7 +332,7 @@ def test_kernels_and_named_overhead_add_up_to_the_call(profiled: Path) -> None:
     parts = [ns for name, ns in rows.items() if name[0] != "=" and name != "less the profiler"]
     assert sum(parts) == pytest.approx(rows["= the profiled call"], rel=0.02)
     less = rows["= the profiled call"] + rows["less the profiler"]
-    assert less == pytest.approx(rows["= the call without profiler"])
+    assert less == pytest.approx(rows["= the call without the profiler"])
 
 
 def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:

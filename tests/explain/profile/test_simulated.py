@@ -63,7 +63,7 @@ def test_a_dump_gives_totals_and_instructions_per_library(tmp_path: Path) -> Non
     [
         ("", "counts.2 is not callgrind output"),
         (DUMP.replace("summary: 1000", "summary: x"), "counts.2 is not callgrind output"),
-        (DUMP.replace("0 600", "0 700"), "add up to 1,100 instructions of 1,000"),
+        (DUMP.replace("0 600", "0 700"), "add up to 1,100 instructions, but its summary has 1,000"),
     ],
 )
 def test_output_that_does_not_fit_is_refused(tmp_path: Path, text: str, message: str) -> None:

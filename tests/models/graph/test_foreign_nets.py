@@ -317,8 +317,9 @@ PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
             [kernel("Conv", (i,), 500) for i in range(3)],
             [node_cost(20_000)] * 3,
             (
-                "model-above-peak: the whole call computes at 120 % of the measured peak: the "
-                "machine was slower when the peak was measured, or the work is wrong: profile again"
+                "model-above-peak: the whole call computes at 120 % of the measured peak, because "
+                "the machine was slower when the peak was measured, or because the work is wrong: "
+                "profile again"
             ),
         ),
     ],

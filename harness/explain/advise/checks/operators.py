@@ -50,7 +50,7 @@ def _size(layer: tuple[Node, Cost]) -> tuple[int, int]:
 
 def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
     if (cost.macs or 0) > _MOST_MACS:
-        return {"skipped": f"more than {_MOST_MACS / 1e6:.0f} M MACs: the reference is too slow"}
+        return {"skipped": f"the reference is too slow for more than {_MOST_MACS / 1e6:.0f} M MACs"}
     try:
         from onnx.reference import ReferenceEvaluator
 
@@ -86,7 +86,7 @@ def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
     """
     if [a.shape for a in ours] != [np.shape(b) for b in theirs]:
         shapes = f"{[a.shape for a in ours]} and {[np.shape(b) for b in theirs]}"
-        return {"passed": False, "failed": f"the outputs have other shapes: {shapes}"}
+        return {"passed": False, "failed": f"the outputs have different shapes: {shapes}"}
     a, b = (
         np.concatenate([np.ravel(x).astype(np.float64) for x in side]) for side in (ours, theirs)
     )
@@ -96,7 +96,7 @@ def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
     finite = np.abs(b[np.isfinite(b)])
     relative = largest / max(1.0, float(finite.max(initial=0.0)))
     if not np.isfinite(apart).all():
-        return {"passed": False, "failed": "one is infinite or NaN where the other is not"}
+        return {"passed": False, "failed": "one output is infinite or NaN where the other is not"}
     return {
         "l1": float(apart.mean()) if apart.size else 0.0,
         "l2": float(np.linalg.norm(apart)),

@@ -54,7 +54,9 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
         arrays = [np.asarray(one) for one in values]
         first = arrays[0]
         if first.dtype.kind not in "fiub" or any(one.shape != first.shape for one in arrays):
-            rows.append({"output": name, "failed": "no numbers, or a different shape each time"})
+            rows.append(
+                {"output": name, "failed": "its values are not numbers, or its shape varies"}
+            )
             continue
         stacked = np.stack(arrays)
         varies = (stacked != first).any(axis=0)

@@ -8,8 +8,8 @@ from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 AXES: Mapping[str, str] = {
     "graph": "optimisation level; all adds the blocked layout",
     "threads": "threads that share each kernel",
-    "execution": "parallel: independent kernels at the same time, one thread each",
-    "precision": "int8: quantised, with its cost in accuracy",
+    "execution": "parallel: run independent kernels at the same time, one thread each",
+    "precision": "int8: quantise the model, and measure the loss of accuracy",
 }
 
 FILE, INT8 = "file", "int8"

@@ -65,7 +65,7 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
         ]
     parallel = [one for one in _measured_faster(advice) if _execution(one) == PARALLEL]
     return [
-        f"{'take it':<12}{one['change']}: no option of the backend ort sets this"
+        f"{'take it':<12}{one['change']}: backend ort has no option that sets this"
         for one in parallel
     ][:1]
 

@@ -40,7 +40,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     if ranked := advice["advice"]:
         yield bars_in_rows(
             "Advice: predicted and realised",
-            "Share of the time saved; negative: slower.",
+            "Share of the time saved; a negative share means slower.",
             {"title": "time saved, %"},
             [one["change"] for one in ranked],
             {
@@ -52,7 +52,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     layers = advice["layers"][:_MOST]
     yield bars_in_rows(
         "Layers, alone",
-        "Time of equal layers, added up: under the present setting, and under each layer's best graph level.",
+        "Total time of equal layers under the current setting and under each layer's best graph level.",
         {"title": "time, ms"},
         [
             shortened(f"{i}. {one['ops']} {one['makes']} x{one['count']}", _LONGEST_NAME)
@@ -96,7 +96,7 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     marker = {"color": shares, "symbol": "square", "showscale": True, "size": 9}
     return Figure(
         "Distribution of weights",
-        "Share of each tensor's values in each of 32 bins, in per cent.",
+        "Percentage of each tensor's values in each of 32 bins.",
         [{"mode": "markers", "x": x, "y": y, "marker": marker, "name": "share, %"}],
         {
             "xaxis": {"title": "value / largest of its tensor"},

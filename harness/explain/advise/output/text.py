@@ -86,7 +86,7 @@ def notes(advice: Mapping[str, Any]) -> Iterator[str]:
     if measured["contended"]:
         yield (
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
-            "time, because other processes used the cores; CPU times are compared"
+            "time, because other processes used the cores, so only CPU times are compared"
         )
     if advice["lower_bound"]["why_none"]:
         yield (
@@ -179,7 +179,7 @@ _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
     "faster": "the top advice: it was applied and was faster when measured, so use it",
     "undecided": "the top advice by prediction, undecided after {pairs} pairs: pass --pairs {more}",
-    "": "the top advice by prediction: it could not be measured",
+    "": "the top advice by prediction, which could not be measured",
 }
 
 
@@ -233,7 +233,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
     )
     time = covered["work_time"]
     yield (
-        f"coverage    work known for {show_percent(covered['work_nodes'], 1)} of the nodes and "
+        f"coverage    the work is known for {show_percent(covered['work_nodes'], 1)} of the nodes and "
         f"{'-' if time is None else show_percent(time, 1)} of the kernels' time; layers measured alone "
         f"take {show_percent(covered['layers_time'], 1)} of it "
         f"({covered['layers_alone']} of {covered['layers']})"
@@ -244,8 +244,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
         yield f"            not measured alone: {names}"
     yield from (f"            reason: {why}" for why in covered["why_missing"])
     yield (
-        f"database    {counted['ran']:,} measurements made, {counted['found']:,} reused from earlier "
-        "ones"
+        f"database    {counted['ran']:,} measurements made, {counted['found']:,} reused from earlier runs"
     )
 
 
@@ -356,9 +355,9 @@ def _overhead(times: Mapping[str, Any]) -> str:
     added, bare = [a - b for a, b in pairs], median(b for _, b in pairs)
     low, high = ("-" if ns is None else show_ns(ns) for ns in median_interval(added))
     return (
-        f"{'overhead':<12}the harness's backend over a bare session: {show_ns(median(added))} of "
-        f"CPU time per call (95 %: {low} to {high}, {len(pairs)} pairs), "
-        f"{show_percent(median(added) / bare, 1)} of it"
+        f"{'overhead':<12}the harness's backend adds {show_ns(median(added))} of CPU time per call "
+        f"to a bare session (95 %: {low} to {high}, {len(pairs)} pairs), "
+        f"{show_percent(median(added) / bare, 1)} of its time"
     )
 
 

@@ -127,7 +127,7 @@ def _bricks(bricks: Sequence[Numbers]) -> Table:
     slowest = sorted(rows, key=lambda row: row[3] or 0.0, reverse=True)[:BRICKS_SHOWN]
     heads = columns("brick | layers | makes")
     heads += [Column(name, "ns") for name in CLOCKS.values()]
-    about = f"the slowest {len(slowest)} of {len(rows)} whose order in a model is not known"
+    about = f"the slowest {len(slowest)} of {len(rows)} bricks, whose order in a model is not known"
     return Table("bricks", "bricks", about, heads, slowest)
 
 

@@ -267,7 +267,7 @@ def _brick(
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):
             raise ValueError(
-                f"its output has the shape {shape}, but the model's output is {tensor}"
+                f"its output has the shape {shape}, but in the model this output is {tensor}"
             )
     return timed, reorders
 

@@ -31,7 +31,9 @@ def make_mapped(request: Mapping[str, Any]) -> dict[str, str]:
     try:
         path = stored.mapped(source, folder, SessionSetup(threads=request["threads"]))
     except Exception as e:  # because ONNX Runtime's exceptions share no base class
-        raise PluginUnavailable(f"no file to map: {type(e).__name__}: {one_line(e)}") from e
+        raise PluginUnavailable(
+            f"the file to map was not made: {type(e).__name__}: {one_line(e)}"
+        ) from e
     return {"path": str(path)}
 
 

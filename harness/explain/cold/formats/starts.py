@@ -107,14 +107,14 @@ def _own(file_format: str, model: Model) -> Path | None:
 
 def _why_not(stored: Stored, model: Model) -> str:
     have = ", ".join(model.manifest.files) if model.manifest else "one file"
-    made = f" or made from {', '.join(stored.sources)}" if stored.sources else ""
-    return f"it is read from a manifest{made}; the model has {have}"
+    made = f", or be made from {', '.join(stored.sources)}" if stored.sources else ""
+    return f"its file must be in a manifest{made}; the model has only {have}"
 
 
 def _made(stored: Stored, source: Path, folder: Path, log: Path) -> Path:
     if size_bytes(source) > MOST_BYTES:
         raise HarnessError(
-            f"the model is larger than {show_bytes(MOST_BYTES)}: it is not converted"
+            f"the model is larger than {show_bytes(MOST_BYTES)}, so it is not converted"
         )
     place = folder / f"{stored.backend}-{stored.name}".replace(" ", "_").replace(",", "")
     place.mkdir()

@@ -89,7 +89,7 @@ class Worker:
             message = channel.receive(LEAST_WAIT_S + 20 * self.took_s)
         except TimeoutError:
             message = {
-                "text": "the forked process does not answer: threads of the framework end at a fork"
+                "text": "the forked process does not answer, because a fork does not copy the framework's threads"
             }
         if message is None:
             message = {"text": "the forked process dies in its first run"}

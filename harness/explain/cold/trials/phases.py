@@ -72,11 +72,13 @@ NOTES: Mapping[str, str] = {
     "openvino": "OpenVINO optimises the graph and repacks the weights in one call, compile_model: they are one phase",
     "litert": "LiteRT maps the file and chooses XNNPACK's kernels in one call; their weights are packed when tensors "
     "are allocated, or in the first run",
-    "tensorflow": "TensorFlow reads the graph and restores the variables in one call, and optimises the graph in the "
-    "first run: there is no phase of optimisation",
+    "tensorflow": (
+        "TensorFlow reads the graph and restores the variables in one call, and "
+        "optimises the graph in the first run: it has no separate phase of optimisation"
+    ),
     "executorch": "ExecuTorch maps the file, and packs the weights for XNNPACK when the method is loaded",
     "trees": "tree libraries read a file in one call, and prepare nothing",
-    "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
+    "torch": "PyTorch optimises a module while it runs: it has no separate phase of optimisation",
     "ncnn": "ncnn reads the weights and repacks them for its kernels in one call: they are one phase",
     "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",
     "tract": "tract reads the file once for the inputs and once for each batch size for which it prepares a network",

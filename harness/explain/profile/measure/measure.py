@@ -155,7 +155,7 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
     """Calls the model alternately with the dataset's samples and with seeded noise of the same shapes."""
     if getattr(subject.dataset, "synthetic", False):
-        return {"missing": "the dataset is synthetic: there are no real samples to compare"}
+        return {"missing": "the dataset is synthetic, so it has no real samples to compare"}
     inputs = subject.batch(batch)
     texts = [name for name, rows in inputs.inputs.items() if rows.dtype.kind not in "biuf"]
     if texts:

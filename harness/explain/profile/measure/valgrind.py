@@ -137,7 +137,7 @@ def read_dump(path: Path) -> Dump:
         libraries[library] += cost
     if abs(libraries.total() - whole) > 1e-4 * whole:
         raise ConfigError(
-            f"{path.name}: its lines add up to {libraries.total():,} instructions of {whole:,}"
+            f"{path.name}: its lines add up to {libraries.total():,} instructions, but its summary has {whole:,}"
         )
     caches = (line.removeprefix("desc: ") for line in lines if re.match(r"desc: \w+ cache: ", line))
     return Dump(counts, dict(libraries.most_common()), tuple(caches))

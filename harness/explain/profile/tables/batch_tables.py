@@ -46,7 +46,9 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
         "| rate [FLOP/s] | bound | of peak [share] | memory-bound [count] | compute-bound [count]"
     )
     points = {float(batch): one.intensity for batch, one in batches.items() if one.intensity}
-    notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
+    notes = [
+        "latency without the profiler; memory-bound and compute-bound: the number of such kernels"
+    ]
     if unknown := {la.ops for one in batches.values() for la in one.layers if la.flops is None}:
         notes.append(
             f"no FLOPs, because these operators have no rule: {', '.join(sorted(unknown))}"

@@ -223,7 +223,7 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
         "| of roofline [share] | of peak [share]"
     )
     notes = [
-        "FLOPs and bytes are computed from shapes, not counted; bytes are the least a kernel can move"
+        "FLOPs and bytes are computed from shapes, not counted; bytes are the minimum that a kernel can move"
     ]
     if peaks is not None:
         notes.append(
@@ -289,7 +289,7 @@ def _accounted(level: LayerLevel) -> Table:
         *parts.named_ns.items(),
         ("= the profiled call", parts.call_ns),
         ("less the profiler", parts.plain_ns - parts.call_ns),
-        ("= the call without profiler", parts.plain_ns),
+        ("= the call without the profiler", parts.plain_ns),
     ]
     added, cpu, least = (
         show_percent(share, 1, signed=True)
@@ -301,10 +301,10 @@ def _accounted(level: LayerLevel) -> Table:
         f"kernels alone are {show_percent(parts.kernels_ns / parts.call_ns, 2)} of it",
     ]
     notes.append(
-        f"the profiler adds {added} to the time of the same calls, {cpu} to their CPU time, {least} "
-        "to the fastest"
+        f"the profiler adds {added} to the time of the same calls, {cpu} to their CPU time, and "
+        f"{least} to the time of the fastest call"
     )
-    about = "time by type of kernel and everything outside kernels, from the inside out"
+    about = "time of each type of kernel and of everything outside kernels, from the inside out"
     rows: list[list[Cell]] = [[name, ns, ns / parts.plain_ns] for name, ns in times_ns]
     heads = columns("part | time [ns] | of the call [share]")
     return Table("accounted", "Accounted", about, heads, rows, notes)

@@ -79,8 +79,9 @@ def _whole_against_peak(
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:
         yield (
-            f"model-above-peak: the whole call computes at {show_percent(share)} of the measured peak: the "
-            "machine was slower when the peak was measured, or the work is wrong: profile again"
+            f"model-above-peak: the whole call computes at {show_percent(share)} of the measured "
+            "peak, because the machine was slower when the peak was measured, or because the work "
+            "is wrong: profile again"
         )
 
 
@@ -95,7 +96,7 @@ def _against_peak(layers: Sequence[Layer], peaks: Peaks) -> Iterator[str]:
         most, layer = max(above, key=lambda one: one[0])
         yield (
             f"above-peak: {layer.name} computes at {show_percent(most)} of the measured peak, "
-            f"{len(above)} of {counted(len(layers), 'kernel')} above {show_percent(MOST_OF_PEAK)}: the "
-            "machine was slower when the peak was measured, or the framework omits some of the file's "
-            "work: profile again, and do not quote these rates"
+            f"{len(above)} of {counted(len(layers), 'kernel')} above {show_percent(MOST_OF_PEAK)}: "
+            "either the machine was slower when the peak was measured, or the framework omits "
+            "some of the file's work; profile again, and do not quote these rates"
         )
