@@ -54,7 +54,9 @@ class Gpus:
         try:
             import pynvml
         except ImportError:
-            self.missing = "the module 'pynvml' reads them: ./run.sh install nvml"
+            self.missing = (
+                "the module 'pynvml', which reads them, is not installed: run ./run.sh install nvml"
+            )
             return
         self._nvml: Any = pynvml
         try:

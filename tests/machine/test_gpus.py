@@ -87,7 +87,11 @@ def test_numbers_are_those_of_cuda(
     [
         ("cuda:3", FakeNvml(H100), "NVML: Invalid Argument"),
         ("cuda", FakeNvml(refusal="Driver Not Loaded"), "NVML: Driver Not Loaded"),
-        ("cuda", None, "the module 'pynvml' reads them: ./run.sh install nvml"),
+        (
+            "cuda",
+            None,
+            "the module 'pynvml', which reads them, is not installed: run ./run.sh install nvml",
+        ),
     ],
 )
 def test_run_without_nvml_has_no_readings_but_a_reason(

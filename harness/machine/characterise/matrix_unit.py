@@ -76,7 +76,8 @@ def _by_kernel(precision: str, kernels: str) -> Verdict | None:
 def _by_rate(precision: str, flag: str, times_fp32: float | None, *, is_disturbed: bool) -> Verdict:
     if times_fp32 is None:
         return Verdict(
-            UNKNOWN, f"the processor has {flag}, but there is no fp32 rate to compare with"
+            UNKNOWN,
+            f"the processor has {flag}, but the fp32 rate is missing, so the rates cannot be compared",
         )
     low, high = RATIOS[precision]
     shown = f"{times_fp32:.2f} times the fp32 peak, with {flag}"

@@ -68,7 +68,7 @@ def test_the_error_of_equal_answers_is_0() -> None:
         ("int8", VNNI, "", 3.7, mu.USED, "3.70 times the fp32 peak, with avx512_vnni: impossible"),
         ("int8", VNNI, "", 1.2, mu.NOT_USED, "no more than without it"),
         ("int8", VNNI, "", 1.8, mu.UNKNOWN, "possible either way"),
-        ("int8", VNNI, "", None, mu.UNKNOWN, "no fp32 rate to compare with"),
+        ("int8", VNNI, "", None, mu.UNKNOWN, "the fp32 rate is missing"),
         ("int8", VNNI, "matmul brg:avx512_core_vnni", 0.5, mu.USED, "kernel matmul brg"),
         ("int8", ["avx2"], "", 3.0, mu.NOT_USED, "the processor has none of amx_int8"),
         ("int8", None, "", 3.0, mu.UNKNOWN, "lists no instruction sets"),

@@ -211,7 +211,7 @@ def test_nvml_reads_energy_or_power_if_no_counter_exists(
     ("argument", "refusal", "line"),
     [
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
-        ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
+        ("1,2", "", "meter 'nvml': GPU 2 does not exist: this machine has 2 GPUs"),
         ("", "NVML Shared Library Not Found", "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver"),
         ("", "Insufficient Permissions", "meter 'nvml': Insufficient Permissions: this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"),
     ],

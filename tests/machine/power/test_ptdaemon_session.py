@@ -121,7 +121,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.splitlines() == [
         (
-            f"harness: meter 'ptdaemon': there is no {tmp_path}/ptd_client_server/client.py: name a "
+            f"harness: meter 'ptdaemon': {tmp_path}/ptd_client_server/client.py does not exist: name a "
             "checkout of github.com/mlcommons/power-dev"
         ),
         "harness: meter 'ptdaemon' measures a performance run: add --mode performance",
@@ -147,7 +147,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
         ),
         (
             lambda c: (c / "compliance/check.py").unlink(),
-            "there is no {c}/compliance/check.py: name a checkout of",
+            "{c}/compliance/check.py does not exist: name a checkout of",
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("{"),

@@ -53,7 +53,9 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
     with ExitStack() as stack:
         call = WAYS[way](payload, stack)
         if bytes(call()) != payload:
-            raise PluginUnavailable(f"{way}: the payload came back changed")
+            raise PluginUnavailable(
+                f"{way}: the payload that came back differs from the payload sent"
+            )
         yield Ready(call, facts={"came_back_the_same": True})
 
 

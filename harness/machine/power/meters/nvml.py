@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
+from harness.core.units import counted
 from harness.errors import ConfigError, one_line
 from harness.types import PowerMeter, PowerSource
 
@@ -66,7 +67,8 @@ class NvmlMeter:
         missing = [n for n in self._requested if n >= count]
         if missing or not count:
             raise ConfigError(
-                f"meter 'nvml': there is no GPU {missing[0] if missing else 0}: this machine has {count}"
+                f"meter 'nvml': GPU {missing[0] if missing else 0} does not exist: this machine has "
+                f"{counted(count, 'GPU')}"
             )
         return self._requested or list(range(count))
 

@@ -65,7 +65,7 @@ class PtdaemonMeter:
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
-                    f"meter {NAME!r}: there is no {needed}: name a checkout of "
+                    f"meter {NAME!r}: {needed} does not exist: name a checkout of "
                     "github.com/mlcommons/power-dev"
                 )
                 return
