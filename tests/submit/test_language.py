@@ -283,8 +283,8 @@ def test_only_a_benchmark_with_two_data_sets_takes_and_needs_both() -> None:
     [
         ("performance", 6396, ""),
         ("accuracy", 4395, ""),
-        ("performance", 4395, "4,395 samples instead of the round's 6,396"),
-        ("accuracy", 6396, "6,396 samples instead of the round's 4,395"),
+        ("performance", 4395, "its data set has 4,395 samples instead of the round's 6,396"),
+        ("accuracy", 6396, "its data set has 6,396 samples instead of the round's 4,395"),
     ],
 )
 def test_each_data_set_must_have_its_own_size(

@@ -253,7 +253,7 @@ def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["loaded"]["total_count"] = 1000
     path.write_text(json.dumps(content))
-    told = r"^Server-accuracy is failed: 1,000 samples instead of the round's 50,000: start it "
+    told = r"^Server-accuracy is failed: its data set has 1,000 samples instead of the round's 50,000: start it "
     with pytest.raises(ConfigError, match=told):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 

@@ -381,7 +381,7 @@ def test_a_run_that_waited_needs_an_accelerator_according_to_the_plan(tmp_path: 
     make_runs(CLOSED, tmp_path, **SLEPT)
     whys = {row.why for row in plan(CLOSED, tmp_path)}
     assert len(whys) == 1
-    start = "`submit pack` accepts it only with an accelerator: its backend waited"
+    start = "`submit pack` accepts it only if the system has an accelerator: its backend waited"
     assert whys.pop().startswith(start)
 
 

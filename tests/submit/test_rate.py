@@ -44,8 +44,17 @@ def test_rate_is_that_of_the_found_peak(file: str, tmp_path: Path) -> None:
         ({"scenario": "multi-stream", "unit": "s/q"}, "is not a search for Server's rate"),
         ({"peak": None}, "has no rate: pass a different search"),
         ({"peak": True}, "has no rate: pass a different search"),
-        ({"model": "resnet50"}, "used --model resnet50, but this request has digits"),
-        ({"backend": "null"}, "used --backend null, but this request has ort"),
+        (
+            {"model": "resnet50"},
+            (
+                "used --model resnet50, but this request has digits: pass a search "
+                "with --model digits"
+            ),
+        ),
+        (
+            {"backend": "null"},
+            "used --backend null, but this request has ort: pass a search with --backend ort",
+        ),
         ({"slo": "p99=20ms"}, f"searched under p99=20ms: {LOOSER}"),
         ({"slo": "p95=10ms"}, f"searched under p95=10ms: {LOOSER}"),
         ({"slo": "soon"}, "'soon' is not an SLO"),
@@ -123,11 +132,11 @@ def test_a_value_is_taken_by_loadgens_precedence(text: str, found: str | None) -
         ),
         (
             {"options": {"slo": "p99=9ms"}, "category": "edge"},
-            f"--slo applies to Server, which {CLOSED.benchmark} does not have in the category edge: remove it",
+            f"--slo applies to Server, which {CLOSED.benchmark} does not have in the category edge: remove --slo",
         ),
         (
             {"options": {"slo": "p99=9ms"}, "category": "edge", "division": "open"},
-            "--slo applies to Server, which is not among the scenarios: remove it, or add Server to --scenarios",
+            "--slo applies to Server, which is not among the scenarios: remove --slo, or add Server to --scenarios",
         ),
     ],
 )

@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "sample beyond the data set": (
         accuracy_log(SAMPLES).replace('"qsl_idx" : 250,', '"qsl_idx" : 500,'),
         accuracy_log(ANSWERS),
-        "qsl_idx 500 in a data set of 500",
+        "qsl_idx 500 is outside the data set of 500",
     ),
     "one number twice": (
         accuracy_log(SAMPLES).replace('"seq_id" : 250,', '"seq_id" : 9,'),

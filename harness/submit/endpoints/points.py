@@ -47,7 +47,7 @@ def curve(request: Request, c_max: int, samples: int) -> Curve:
     if outside:
         raise ConfigError(
             f"--points {outside[0]} is above the margin of C_max {c_max}, which ends at "
-            f"{found.bands['margin'].last}: remove it"
+            f"{found.bands['margin'].last}: remove this point"
         )
     if request.offline_kind == ELECTED and c_max not in chosen:
         raise ConfigError(

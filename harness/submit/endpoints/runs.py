@@ -73,7 +73,7 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
         return MISSING, ""
     found, why = state_of(attempt)
     if found == DONE and (differing := _differing(attempt.run().get("asked"), asked)):
-        return STALE, f"the run was made with another {differing}"
+        return STALE, f"the run was made with a different {differing}"
     return found, why
 
 

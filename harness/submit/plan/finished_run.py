@@ -70,7 +70,7 @@ class FinishedRun:
         values, _ = read_findings(self.folder)
         loaded = values["loaded"]
         if not isinstance(loaded, Loaded):
-            raise ConfigError(f"{self.folder} has no loaded model: repeat the run")
+            raise ConfigError(f"{self.folder} does not record a loaded model: repeat the run")
         return loaded
 
     @property
@@ -154,7 +154,7 @@ class FinishedRun:
         return (
             ""
             if count == expected
-            else f"{counted(count, 'sample')} instead of the round's {expected:,}"
+            else f"its data set has {counted(count, 'sample')} instead of the round's {expected:,}"
         )
 
     def _unscored(self) -> Iterator[str]:

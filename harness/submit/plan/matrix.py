@@ -209,7 +209,10 @@ def _refused(request: Request, run: FinishedRun) -> str:
     """Returns why `pack` refuses a finished run; '' if `pack` accepts it. Some runs are acceptable
     only if --describe names an accelerator.
     """
-    for accelerated, does in ((True, "refuses it"), (False, "accepts it only with an accelerator")):
+    for accelerated, does in (
+        (True, "refuses it"),
+        (False, "accepts it only if the system has an accelerator"),
+    ):
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
     return ""

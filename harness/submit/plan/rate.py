@@ -40,7 +40,8 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         expected, searched_for = str(options.get(key, default)), str(content.get(key))
         if _name(expected) != _name(searched_for):
             raise ConfigError(
-                f"--peak {file} used --{key} {searched_for}, but this request has {expected}"
+                f"--peak {file} used --{key} {searched_for}, but this request has {expected}: pass "
+                f"a search with --{key} {expected}"
             )
     try:
         slo = parse_slo(str(content.get("slo")))

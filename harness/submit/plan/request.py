@@ -137,7 +137,10 @@ class Request:
             if marked and not self.rehearsal:
                 yield f"{flag} {name} marks a rehearsal: choose a different name"
         if self.division != "open" and self.called != self.benchmark:
-            yield "--folder is only for the open division: drop it, because the folder must have the benchmark's name"
+            yield (
+                "--folder is only for the open division: drop --folder, because the folder must "
+                "have the benchmark's name"
+            )
         known = rules.benchmark_of(self.called, {self.called: self.benchmark})
         if self.benchmark in rules.benchmarks and known != self.benchmark:
             yield f"--folder {self.called} is the round's name for {known}: choose a different name"
@@ -161,7 +164,10 @@ class Request:
         if "Interactive" in self.scenarios and "Interactive" not in (
             benchmark.token_limits_ns or {}
         ):
-            yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
+            yield (
+                "--scenarios Interactive: LoadGen has no Interactive settings for "
+                f"{self.benchmark}: drop Interactive"
+            )
         yield from self._rule_problems(rules, benchmark)
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
@@ -191,8 +197,8 @@ class Request:
         needs_tokens = benchmark.token_limits_ns is not None or {*OF_TOKENS} & {*self.audits}
         if self.is_short and needs_tokens:
             yield (
-                f"--duration: the result of {self.benchmark} counts tokens, and LoadGen gets them only under the official "
-                "rules: drop it"
+                f"--duration: the result of {self.benchmark} counts tokens, and LoadGen gets them "
+                "only under the official rules: drop --duration"
             )
 
     def _token_problems(self) -> Iterator[str]:
@@ -219,8 +225,8 @@ class Request:
         more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
         if required and more:
             yield (
-                f"--scenarios {','.join(more)}: the category {self.category} has no submission of {self.benchmark} in this "
-                "scenario: drop it"
+                f"--scenarios {','.join(more)}: the category {self.category} has no submission of "
+                f"{self.benchmark} in this scenario: drop the scenario"
             )
 
     def _meter_problems(self) -> Iterator[str]:
@@ -235,7 +241,7 @@ class Request:
                 about = METERS[name].about if name in METERS else "a plug-in's readings"
                 yield (
                     f"--meter {name} ({about}) cannot be submitted, because MLPerf Power accepts only PTDaemon's "
-                    f"readings of the whole system at the wall: remove it, or use {ptdaemon.USAGE}"
+                    f"readings of the whole system at the wall: remove --meter, or use {ptdaemon.USAGE}"
                 )
                 continue
             try:
@@ -274,9 +280,9 @@ class Request:
                 *benchmark.optional_in(self.category),
             )
             rest = (
-                "which is not among the scenarios: remove it, or add Server to --scenarios"
+                "which is not among the scenarios: remove --slo, or add Server to --scenarios"
                 if is_possible
-                else f"which {self.benchmark} does not have in the category {self.category}: remove it"
+                else f"which {self.benchmark} does not have in the category {self.category}: remove --slo"
             )
             yield f"--slo applies to Server, {rest}"
         if self.is_short:

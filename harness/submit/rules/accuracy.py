@@ -90,7 +90,7 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
             expected = f"at most {highest:g}"
             yield Finding("accuracy-text", file, f"{metric} {max(values):.10g}", expected)
         if max(values) - min(values) > _SAME_SHARE * abs(max(values)):
-            actual = f"{metric} {values[0]:.10g} first, {values[-1]:.10g} last"
+            actual = f"{metric} is {values[0]:.10g} in its first line and {values[-1]:.10g} in its last line"
             yield Finding("accuracy-text", file, actual, "one score")
     if not result.submitter.is_open:
         limits = {m: v for m, v in benchmark.limits.items() if m in bounds or m not in targets}

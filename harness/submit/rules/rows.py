@@ -78,7 +78,7 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
         yield f"seq_id is repeated in {counted(len(rows) - len(orders), 'row')}"
     outside = [row for row in rows if not 0 <= row.sample < total]
     if outside:
-        yield f"qsl_idx {outside[0].sample:,} in a data set of {total:,} samples"
+        yield f"qsl_idx {outside[0].sample:,} is outside the data set of {total:,} samples"
     repeated = len(rows) - len({row.sample for row in rows})
     if once and repeated > padding:
         yield f"{counted(repeated, 'sample')} answered more than once"

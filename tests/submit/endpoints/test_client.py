@@ -334,7 +334,7 @@ def test_another_setting_makes_a_point_stale(work: Path, source: Path) -> None:
     other = {**asked, "model_params": {**asked["model_params"], "seed": 1}}
     assert runs.state(work, "r1", other) == (
         runs.STALE,
-        "the run was made with another model_params.seed",
+        "the run was made with a different model_params.seed",
     )
     assert runs.state(work, "r2", asked) == (runs.MISSING, "")
 

@@ -188,7 +188,7 @@ def test_a_folder_with_another_name_than_attempts_is_ignored(tmp_path: Path) -> 
 @pytest.mark.parametrize("content", [{}, {"c_max": "64"}])
 def test_an_edited_result_of_the_search_is_refused(content: object, tmp_path: Path) -> None:
     put_json(tmp_path / "saturation.json", content)
-    with pytest.raises(ConfigError, match="has no whole number c_max: remove it"):
+    with pytest.raises(ConfigError, match="is not a whole number: remove the file"):
         known_saturation(tmp_path)
 
 

@@ -80,7 +80,7 @@ def known_saturation(folder: Path) -> int | None:
         return None
     found = whole(read_json(path).get("c_max"))
     if found is None:
-        raise ConfigError(f"{path} has no whole number c_max: remove it, and plan again")
+        raise ConfigError(f"c_max in {path} is not a whole number: remove the file, and plan again")
     return found
 
 

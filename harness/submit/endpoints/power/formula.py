@@ -97,7 +97,7 @@ def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> Sy
     cooling = descriptor.get("cooling")
     overhead = power_defaults()["overhead"].get(str(cooling))
     if overhead is None:
-        total.problems.append(f"cooling is {cooling!r}, not liquid or air")
+        total.problems.append(f"cooling is {cooling!r}, but must be liquid or air")
     if not str(descriptor.get("system_desc_id") or ""):
         total.problems.append("system_desc_id is missing")
     rows = [row for row in _list(descriptor.get("node_sets")) if isinstance(row, Mapping)]
@@ -307,7 +307,7 @@ def _switches_w(network: Json, cards: Json, nodes: int, total: _Sum) -> float:
     required_tbps = _number(network.get("required_bandwidth_tbps"))
     if required_tbps < cards_tbps - 1e-6:
         total.problems.append(
-            f"scale_out.required_bandwidth_tbps is {required_tbps:g}, below the {cards_tbps:g} of the cards"
+            f"scale_out.required_bandwidth_tbps is {required_tbps:g}, below the {cards_tbps:g} of the network cards"
         )
     if offered_tbps < max(required_tbps, cards_tbps) - 1e-6:
         total.problems.append(

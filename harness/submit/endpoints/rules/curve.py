@@ -111,7 +111,9 @@ def _offline(of: Curve) -> Iterator[Finding]:
     if of.is_agentic:
         for point in chosen:
             actual = f"offline: {point.offline}"
-            yield Finding("offline", point.file(POINT), actual, "no Offline in agentic benchmarks")
+            yield Finding(
+                "offline", point.file(POINT), actual, "no Offline point in agentic benchmarks"
+            )
         return
     if len(chosen) != 1:
         yield Finding("offline", of.path, f"{len(chosen)} Offline points", "one")

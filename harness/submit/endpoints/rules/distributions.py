@@ -63,9 +63,9 @@ def _sum_problem(name: str, block: dict[str, Any], completed: int | None) -> str
         return ""
     is_of_all = name == LATENCY
     if count > completed + 0.5 or (is_of_all and count < completed - 0.5):
-        return f"{name}: total / avg is {count:,.1f}, but {completed:,} requests were completed"
+        return f"{name}: total / avg gives {count:,.1f} samples, but {completed:,} requests were completed"
     if abs(count - round(count)) > max(0.01, 1e-9 * count):
-        return f"{name}: total / avg is {count:,.3f}, not a whole number of samples"
+        return f"{name}: total / avg gives {count:,.3f}, which is not a whole number of samples"
     return ""
 
 
@@ -76,7 +76,9 @@ def _histogram_problem(name: str, block: dict[str, Any]) -> str:
         return ""
     held, count = sum(one.held for one in buckets), _count(block)
     if not held or (count is not None and abs(held - count) > 0.5):
-        return f"the histogram of {name} has {held:,} samples, total / avg is {count or 0:,.0f}"
+        return (
+            f"the histogram of {name} has {held:,} samples, but total / avg gives {count or 0:,.0f}"
+        )
     low, high = (
         sum(one.held * edge for one, edge in zip(buckets, edges, strict=True)) / held
         for edges in ([one.low for one in buckets], [one.high for one in buckets])
@@ -158,5 +160,5 @@ def _reasons(point: Point, completed: int | None) -> Iterator[Finding]:
     counts = mapping(point.summary.get("finish_reason_counts")).values()
     ended = sum(found for one in counts if (found := whole(one)) is not None)
     if completed is not None and ended > completed:
-        actual = f"{ended:,} answers ended, {completed:,} requests were completed"
+        actual = f"{ended:,} answers ended, but {completed:,} requests were completed"
         yield _of(point, "numbers-disagree", actual, "at most the completed requests")

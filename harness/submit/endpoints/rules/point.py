@@ -41,7 +41,7 @@ def _keys(point: Point) -> Iterator[Finding]:
             yield _of(point, "point-key", f"{key} is missing", "a value")
     for key in point.yaml:
         if key not in (*keys["required"], *keys["optional"]):
-            yield _of(point, "unknown-key", f"{key}", "only keys of the rules")
+            yield _of(point, "unknown-key", f"{key}", "only keys that the rules define")
     for key in ("concurrency", "max_supported_concurrency"):
         value = point.yaml.get(key)
         if value is not None and (whole(value) is None or value < 1):

@@ -177,7 +177,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
     if not 1 / _MOST_TIMES <= parts / latency <= _MOST_TIMES:
         actual = (
             f"TTFT and {tokens / completed:.0f} tokens at the mean TPOT take {parts / 1e6:.1f} ms, "
-            f"the mean answer takes {latency / 1e6:.1f} ms"
+            f"but the mean answer takes {latency / 1e6:.1f} ms"
         )
         yield _of(point, "token-times", actual, "about the same time")
 

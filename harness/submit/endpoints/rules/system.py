@@ -135,7 +135,7 @@ def power(curve: Curve) -> Iterator[Finding]:
             )
         return
     for problem in found.problems:
-        yield Finding("power", file, problem, "a descriptor by the rules")
+        yield Finding("power", file, problem, "a descriptor that follows the rules")
     yield from _hardware(curve, found)
     for point in curve.points:
         yield from _nodes_used(point, found)

@@ -40,5 +40,5 @@ def copies(work: Path, attempt: Attempt, own: Sequence[int]) -> Iterator[Doubt]:
         if len(shared) >= _FEWEST:
             name = f"{path.parent.parent.name}/{path.parent.name}"
             yield Doubt(
-                "events-copied", f"requests have the same times as requests of {name}, to the ns"
+                "events-copied", f"requests have the same times, to the ns, as requests of {name}"
             )

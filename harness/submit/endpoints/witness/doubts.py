@@ -105,8 +105,8 @@ def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[
         common = len({*named} & {*issued})
         yield Doubt(
             "map-differs",
-            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, with {common:,} in common"
-            + ("" if common < len(issued) else ", in another order"),
+            f"{path.name} has {len(named):,} requests and the events have {len(issued):,}; {common:,} are in both"
+            + ("" if common < len(issued) else ", but in a different order"),
         )
 
 

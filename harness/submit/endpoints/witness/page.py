@@ -46,7 +46,7 @@ def judge(
         found.append((point, outcome))
     lines = list(_lines(found))
     if waiting:
-        lines.append(f"not judged, because there is no finished run: {', '.join(waiting)}")
+        lines.append(f"not judged, because they have no finished run: {', '.join(waiting)}")
     return lines, bool(found) and all(one.passed for _, one in found)
 
 

@@ -177,7 +177,7 @@ def meter(session: Session) -> Iterator[Fault]:
         if kind not in rules.meters.values():
             yield file, f"device type {kind!r:.40}", f"one of {sorted(set(rules.meters.values()))}"
         if kind in rules.two_channels and not _has_two_channels(analyser):
-            yield file, f"device type {kind} with one channel", "two, in -c and channel"
+            yield file, f"device type {kind} with one channel", "two channels, in -c and channel"
     exchanges = [(str(m["cmd"]), str(m["reply"])) for m in session.server["ptd_messages"]]
     identity = next((reply for cmd, reply in exchanges if cmd == "Identify"), "")
     model, version = identity.split(",")[0], re.search(r"(?<=version=)(.+?)-", identity)
