@@ -214,7 +214,7 @@ def test_each_mistake_of_a_user_is_reported_in_one_line(
     assert "hunter2" not in secret
     http, grpc = "http://127.0.0.1:1", "grpc://127.0.0.1:1"
     mixed = refusal(capsys, *run, "--backend", "kserve", "--url", http, "--url", grpc)
-    assert "some addresses are gRPC, some HTTP: name all replicas with the same protocol" in mixed
+    assert "mixes gRPC and HTTP addresses: name all replicas with the same protocol" in mixed
     assert "cannot be reached (Connection refused)" in refusal(capsys, "probe", grpc)
     server = ("--url", "http://127.0.0.1:1", "--model", "of-the-server")
     unknown = refusal(capsys, *run[:2], "--backend", "kserve", *server)

@@ -222,7 +222,10 @@ def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
         yield f"the name {name!r} appears twice: give each model a different `name`"
     for member in members:
         if member.model.generates:
-            yield f"{member.name!r} generates its answers token by token, which a set of models does not support: remove it"
+            yield (
+                f"{member.name!r} generates its answers token by token, which a set of models "
+                "does not support: remove this model"
+            )
     is_measured = parsed.popularity.law == "measured"
     counted = [member.requests for member in members]
     if is_measured and (None in counted or not any(c for c in counted if c)):

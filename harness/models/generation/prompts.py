@@ -57,7 +57,10 @@ class Prompts:
 
     def _encoded(self, text: str) -> list[int]:
         if self.vocabulary is None:
-            raise ValueError("the manifest lists no pieces of text: the prompt must be token ids")
+            raise ValueError(
+                "the prompt must be token ids, because the manifest does not list the "
+                "tokens' texts in `pieces`"
+            )
         tokens = self.vocabulary.encode(text)
         if not tokens:
             raise ValueError("the prompt is empty")

@@ -57,7 +57,7 @@ class EngineGenerator:
         """
         if one.least:
             raise ValueError(
-                "min_tokens needs the logits, which a token engine keeps: drop it, or use backend ort"
+                "min_tokens needs the logits, which a token engine keeps: drop min_tokens, or use backend ort"
             )
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)

@@ -186,7 +186,7 @@ def attention_products(work: Work) -> tuple[int, int]:
     elif len(query) == len(key) == len(value) == 3:
         lengths = query[0] * query[1] * key[1]
     else:
-        raise ValueError("query, key and value are packed")
+        raise ValueError("query, key and value are packed into one tensor")
     macs = lengths * (query[-1] + value[-1])
     return macs, 2 * macs
 

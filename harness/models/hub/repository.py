@@ -56,7 +56,7 @@ def listing(repository: str, revision: str | None) -> Listing:
                 "connect once, or pass the path of a file"
             ) from e
         last = _read(stored)
-        say(f"the hub cannot be reached: {name} is commit {last.commit}, as at the last visit")
+        say(f"the hub cannot be reached: {name} is assumed to be still at commit {last.commit}")
         return last
     files = {s.rfilename: s.lfs.sha256 if s.lfs else s.blob_id for s in found.siblings or ()}
     result = Listing(found.sha, {file: digest for file, digest in files.items() if digest})
@@ -82,7 +82,7 @@ def download(repository: str, commit: str, file: str) -> Path:
     name = HubName(repository, commit, file)
     expected = listing(repository, commit).digests.get(file)
     if expected is None:
-        raise ConfigError(f"--model {name}: there is no file {file} in this commit")
+        raise ConfigError(f"--model {name}: this commit has no file {file}")
     hub = _hub(name)
     try:
         path = Path(

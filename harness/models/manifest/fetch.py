@@ -123,7 +123,9 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     announced = int(length) if length is not None else None
     total = "" if announced is None else f" of {show_bytes(announced)}"
     if announced is not None and announced > MAX_BYTES:
-        raise ValueError(f"{show_bytes(announced)} is more than {show_bytes(MAX_BYTES)}")
+        raise ValueError(
+            f"it has {show_bytes(announced)}, but at most {show_bytes(MAX_BYTES)} are allowed"
+        )
     free_bytes = shutil.disk_usage(path.parent).free
     if announced is not None and announced > free_bytes:
         raise ValueError(
@@ -137,7 +139,9 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
         done += len(piece)
         took_s = time.monotonic() - begun_s
         if took_s > PATIENCE_S and done < SLOWEST_BYTES_PER_S * took_s:
-            raise ValueError(f"{show_bytes(done)} in {took_s:.0f} s is too slow")
+            raise ValueError(
+                f"only {show_bytes(done)} arrived in {took_s:.0f} s, which is too slow"
+            )
         if done > MAX_BYTES:
             raise ValueError(f"more than {show_bytes(MAX_BYTES)}")
         digest.update(piece)

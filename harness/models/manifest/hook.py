@@ -20,7 +20,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
     hooks = [step.options for step in model.postprocess if step.name == "hook"]
     if not hooks:
         if named is not None:
-            raise ConfigError(f"--hook {named}: model {model.name!r} declares no hook: drop it")
+            raise ConfigError(f"--hook {named}: model {model.name!r} declares no hook: drop --hook")
         return None
     if len(hooks) > 1:
         raise ConfigError(f"model {model.name!r} declares {len(hooks)} hooks: one is allowed")

@@ -68,7 +68,9 @@ class MadeModel(Model):
 def parse_manifest(content: object, source: str) -> Manifest:
     """Parses the content of a manifest. Raises ConfigError with a list of every wrong field."""
     if not isinstance(content, dict):
-        raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
+        raise ConfigError(
+            f"{source} is not a manifest: write a mapping of fields, as in digits.yaml"
+        )
     try:
         return Manifest.model_validate(content)
     except ValidationError as e:

@@ -200,7 +200,7 @@ class Input(_Strict):
         if self.batch_axis == NO_BATCH and self.value is None:
             raise ValueError("an input without a batch needs a `value`, the number of each element")
         if self.value is not None and self.dtype == "string":
-            raise ValueError("`value` is a number, but the dtype is string: drop it")
+            raise ValueError("`value` is a number, but the dtype is string: drop `value`")
         if self.value is not None and not _is_whole(self.shape, self.batch_axis):
             raise ValueError("an input with a `value` needs a number for each size but the batch")
         return self
@@ -447,7 +447,7 @@ class Requires(_Strict):
 
 def _check_slo(text: str) -> str:
     if parse_slo(text).of:
-        raise ValueError(f"{text!r} is not a bound on query latency: write it as --slo")
+        raise ValueError(f"{text!r} is not a bound on query latency: write e.g. p99=15ms")
     return text
 
 
@@ -594,7 +594,9 @@ class Manifest(_Strict):
         if not self.states:
             named = {"frames": self.frames, "frame_period_ms": self.frame_period_ms}
             for key in (key for key, value in named.items() if value is not None):
-                raise ValueError(f"field {key!r}: only a model with `states` has frames: drop it")
+                raise ValueError(
+                    f"field {key!r}: only a model with `states` has frames: drop the field"
+                )
             return self
         if self.generation is not None:
             raise ValueError("field 'states': `generation` keeps its own cache: drop one of them")

@@ -65,7 +65,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     count = config.instances or model.workers or (1 if scenario.streams else most)
     if len(gpus) > count:
         raise ConfigError(
-            f"--device {config.device}: {counted(len(gpus), 'GPU')} and {counted(count, 'instance')}: name fewer GPUs"
+            f"--device {config.device}: {counted(count, 'instance')} cannot use "
+            f"{counted(len(gpus), 'GPU')}: name fewer GPUs"
             + ("" if scenario.streams else ", or raise --instances")
         )
     threads = _threads(config, max(1, budget // count))

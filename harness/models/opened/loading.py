@@ -289,7 +289,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
         if declared and declared != {s.name for s in in_file}:
             remote = isinstance(backend, RemoteBackend)
             raise ConfigError(
-                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, the "
+                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, but the "
                 f"{'server' if remote else 'file'}'s are {sorted(s.name for s in in_file)}: "
                 + ("name the server's model with --model" if remote else OTHER_NAMES)
             )
@@ -316,8 +316,8 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
     """Raises an error if types or shapes differ from the file, because some frameworks would truncate values."""
     in_file = {spec.name: spec for spec in specs}
     problems = [
-        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, the file's "
-        f"{in_file[name].dtype} {show_shape(in_file[name].shape)}"
+        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, but "
+        f"the file's is {in_file[name].dtype} {show_shape(in_file[name].shape)}"
         for name, dtype, shape in model.inputs
         if dtype != in_file[name].dtype or not _alike(shape, in_file[name].shape)
     ]

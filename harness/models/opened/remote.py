@@ -38,9 +38,9 @@ def server_problems(config: RunConfig) -> Iterator[str]:
         others = ", ".join(n for n in registry.REMOTE_BACKENDS if n in registry.BACKENDS)
         yield f"--url names a server, but backend {name!r} runs the model here: use {others}"
     if len({url.startswith(("grpc:", "grpcs:")) for url in config.url}) > 1:
-        yield "--url: some addresses are gRPC, some HTTP: name all replicas with the same protocol"
+        yield "--url mixes gRPC and HTTP addresses: name all replicas with the same protocol"
     if config.url and "processes" in dict(config.backend_option):
-        yield "--backend-option processes is for models on this machine, but --url names a server: drop it"
+        yield "--backend-option processes is for models on this machine, but --url names a server: drop the option"
     if config.nodes is not None and not config.node_urls:
         yield "--nodes applies to single runs only: drop it, or measure each run with `run`"
     if config.qdl and remote and known and not issubclass(registry.load("backend", name), HasName):

@@ -168,7 +168,7 @@ class SeparateInstance:
         if message is None:
             status = self._process.wait()
             raise PluginUnavailable(
-                f"the process of an instance of backend {self._name!r} ended by itself, with status {status}"
+                f"a process that ran an instance of backend {self._name!r} ended by itself, with status {status}"
             )
         if message["event"] == "error":
             sys.stderr.write(message["trace"])

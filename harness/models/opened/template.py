@@ -320,7 +320,7 @@ def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
     yield f"outputs: # the first one is the answer{' to a frame' if found.states else ''}"
     for number, (output, axis) in enumerate(found.outputs.items()):
         yield f"  - name: {_flow(output)}"
-        yield from _axis("    ", axis, " # its rows follow the data")
+        yield from _axis("    ", axis, " # its number of rows depends on the data")
         if not number:
             yield "    # postprocess: argmax"
     yield from _states(found)
@@ -333,7 +333,7 @@ def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
     )
     most = found.fixed or DEFAULT_BATCH
     if None in found.outputs.values():
-        most, why = 1, "the rows of an output follow the data"
+        most, why = 1, "the number of rows of an output depends on the data"
     elif any(found.axes[name] is None for name in found.states):
         most, why = 1, "a state has no batch"
     yield f"max_batch: {most} # {why}"

@@ -87,7 +87,7 @@ def _read(
     feeds = _spread(dataset, indices)
     unscored = [feed for feed in feeds if not scored or digest([feed]) not in scored]
     if not unscored:
-        raise ConfigError(f"{about}: all its samples are also scored: name different samples")
+        raise ConfigError(f"all samples of {about} are also scored: name different samples")
     text = f"{len(unscored)} samples of {about}, none of them scored"
     if len(unscored) < len(feeds):
         text += f" ({len(feeds) - len(unscored)} scored ones were left out)"

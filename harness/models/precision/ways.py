@@ -22,9 +22,7 @@ class Way(NamedTuple):
 
 _AS_IT_IS = Way()
 _AS_EXPORTED = "an ExecuTorch program computes in the types that it was exported with"
-_THRESHOLDS = (
-    "trees compare features with the thresholds in their file, and do no arithmetic in between"
-)
+_THRESHOLDS = "trees compare features with the thresholds in their file, and compute nothing else"
 
 _WAYS: Mapping[str, Mapping[str, Way]] = {
     "ort": {

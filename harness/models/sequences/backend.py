@@ -126,11 +126,11 @@ class SequenceBackend:
         if len(set(lengths.values())) > 1:
             each = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise ConfigError(
-                f"the inputs of a sequence differ in frames ({each}): give each the same number"
+                f"the inputs of a sequence differ in their number of frames ({each}): give each input the same number"
             )
         frames = next(iter(lengths.values()))
         if not frames:
-            raise ConfigError("a sequence has no frame: give each sample at least one")
+            raise ConfigError("a sequence has no frames: give each sample at least one")
         return {name: _laid_out(rows, 1, axes[name]) for name, rows in samples.items()}, frames
 
     def advance(
@@ -245,7 +245,8 @@ class SequenceBackend:
         in_file, axes = {spec.name: spec for spec in specs}, self.layout.input_axes
         if in_file.keys() != axes.keys():
             raise ConfigError(
-                f"model {self._name!r}: the manifest's inputs and states are {sorted(axes)}, the file's inputs are "
+                f"model {self._name!r}: the manifest's inputs and states are {sorted(axes)}, but "
+                "the file's inputs are "
                 f"{sorted(in_file)}: {OTHER_NAMES}"
             )
         fed: Mapping[str, Input | State] = {**self.layout.constants, **self.layout.states}
@@ -253,8 +254,8 @@ class SequenceBackend:
             dtype, shape = in_file[name].dtype, in_file[name].shape
             if dtype != one.dtype or not _fits(one.shape, shape, axes[name]):
                 raise ConfigError(
-                    f"model {self._name!r}: the manifest's input {name!r} is {one.dtype} {show_shape(one.shape)}, the "
-                    f"file's {dtype} {show_shape(shape)}"
+                    f"model {self._name!r}: the manifest's input {name!r} is {one.dtype} "
+                    f"{show_shape(one.shape)}, but the file's is {dtype} {show_shape(shape)}"
                 )
         for name in self.layout.inputs:
             axis = axes[name]
@@ -275,7 +276,8 @@ class SequenceBackend:
                 sizes.add(size)
         if len(sizes) > 1:
             raise ConfigError(
-                f"model {self._name!r}: the batch is {' and '.join(map(str, sorted(sizes)))} in different inputs or outputs: "
+                f"model {self._name!r}: the batch size is {' and '.join(map(str, sorted(sizes)))} "
+                "in different inputs or outputs: "
                 "correct `batch_axis` in the manifest"
             )
         return next(iter(sizes), None)

@@ -69,7 +69,7 @@ class Resize(_Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.keep == "shorter" and not isinstance(self.size, int):
-            raise ValueError("keep: shorter takes one number as size")
+            raise ValueError("keep: shorter needs a single number as size")
         return self
 
 

@@ -62,7 +62,7 @@ def test_single_model_survives_the_json_round_trip() -> None:
                 r"the name 'digits' appears twice: give each model a different `name`",
             ],
         ),
-        ({"models": [{"model": "tinylm"}]}, [r"'tinylm' generates its answers token by token, which a set of models does not support: remove it"]),
+        ({"models": [{"model": "tinylm"}]}, [r"'tinylm' generates its answers token by token, which a set of models does not support: remove this model"]),
         ({"popularity": {"law": "measured"}}, [r"the popularity `law: measured` needs `requests` for each model, at least one of them above 0"]),
         ({"models": [{"model": "digits", "requests": 3}]}, [r"`requests` apply only to the popularity `law: measured`, but the law is zipf"]),
         ({"models": [{"model": "digits", "always": True, "bytes": "3MB"}]}, [r"the models with `always: true` take 300 % of the capacity"]),

@@ -93,7 +93,7 @@ def test_a_branch_becomes_its_commit_and_works_without_network_afterwards(
     assert again.resolved_name == model.resolved_name
     assert not again.may_have_to_be_obtained
     assert again.path(ONNX) == path
-    assert f"hf:org/net@main is commit {commit}, as at the last visit" in capsys.readouterr().err
+    assert f"hf:org/net@main is assumed to be still at commit {commit}" in capsys.readouterr().err
     assert load_model(f"hf:org/net@{commit}").resolved_name == model.resolved_name
     assert len(hub.requests) == before
 
@@ -140,7 +140,7 @@ def test_refusal_by_the_hub_is_reported(hub: Hub) -> None:
         assert re.match(f"--model {text}: the hub refused it: ", refusal(load_model, text))
     commit = hub.branches["org/net", "main"]
     model = load_model(f"hf:org/net@{commit}:other.onnx")
-    with pytest.raises(ConfigError, match=r"there is no file other\.onnx in this commit$"):
+    with pytest.raises(ConfigError, match=r"this commit has no file other\.onnx$"):
         model.obtain(ONNX, quiet)
 
 

@@ -45,7 +45,7 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     [
         (STEP, None, "model 'hooked' runs Python code from {}/hook.py: read it, and name it with --hook {}/hook.py if you trust it"),
         (STEP, "o.py", "--hook {}/o.py: the hook of model 'hooked' is another file: {}/hook.py"),
-        ("argmax", "hook.py", "--hook {}/hook.py: model 'hooked' declares no hook: drop it"),
+        ("argmax", "hook.py", "--hook {}/hook.py: model 'hooked' declares no hook: drop --hook"),
         (f"{STEP}, {STEP}", "hook.py", "model 'hooked' declares 2 hooks: one is allowed"),
         ("hook: {file: ../hook.py, function: f}", "../hook.py", "model 'hooked': hook {}/../hook.py is outside the manifest's folder"),
         ("hook: {file: gone.py, function: f}", "gone.py", "--hook {}/gone.py does not exist"),

@@ -70,10 +70,10 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
         ),
         ({"states": {"x": STATE}}, "the name 'x' appears twice"),
         ({"states": {"h": {**STATE, "output": "y"}}}, "the name 'y' appears twice"),
-        ({"frames": 9}, "field 'frames': only a model with `states` has frames: drop it"),
+        ({"frames": 9}, "field 'frames': only a model with `states` has frames: drop the field"),
         (
             {"frame_period_ms": 32.0},
-            "field 'frame_period_ms': only a model with `states` has frames: drop it",
+            "field 'frame_period_ms': only a model with `states` has frames: drop the field",
         ),
     ],
 )

@@ -225,7 +225,7 @@ def test_a_converted_file_has_the_names_of_its_source(
 def test_manifest_that_is_not_a_mapping_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(text)
-    wanted = f"{path}: a manifest is a mapping of fields, see digits.yaml"
+    wanted = f"{path} is not a manifest: write a mapping of fields, as in digits.yaml"
     assert refusals(load_model, str(path)) == [wanted]
 
 

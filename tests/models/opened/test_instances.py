@@ -86,11 +86,11 @@ def test_a_gpu_has_a_few_instances_and_large_batches(
 @pytest.mark.parametrize(
     ("scenario", "asked", "said"),
     [
-        ("single-stream", {}, "--device cuda:0,1: 2 GPUs and 1 instance: name fewer GPUs"),
+        ("single-stream", {}, "--device cuda:0,1: 1 instance cannot use 2 GPUs: name fewer GPUs"),
         (
             "offline",
             {"instances": 1},
-            "--device cuda:0,1: 2 GPUs and 1 instance: name fewer GPUs, or raise --instances",
+            "--device cuda:0,1: 1 instance cannot use 2 GPUs: name fewer GPUs, or raise --instances",
         ),
     ],
 )

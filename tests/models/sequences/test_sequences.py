@@ -261,7 +261,7 @@ def test_steps_of_a_manifest_apply_to_each_frame(tmp_path: Path) -> None:
     [
         (
             {"states": {"h0": {"output": "hn", "shape": [1, "batch", 5], "batch_axis": 1}}},
-            "model 'test': the manifest's inputs and states are ['h0', 'x'], the file's inputs are ['c0'",
+            "model 'test': the manifest's inputs and states are ['h0', 'x'], but the file's inputs are ['c0'",
         ),
         (
             {"outputs": [{"name": "z"}]},
