@@ -154,7 +154,7 @@ def _inputs(
     for name, tensor in _tensors(request, "inputs"):
         found.add(name)
         if specs and name not in specs:
-            raise Refusal(400, f"there is no input {name!r}: the model has {', '.join(specs)}")
+            raise Refusal(400, f"the model has no input {name!r}, only {', '.join(specs)}")
         datatype, shape = tensor.get("datatype"), _shape(name, tensor)
         if datatype not in DATATYPES:
             raise Refusal(400, f"input {name!r}: {datatype!r} is not one of {', '.join(DATATYPES)}")
@@ -173,7 +173,7 @@ def _shape(name: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         raise Refusal(400, f"input {name!r}: shape is not a list of sizes")
     if not shape:
-        raise Refusal(400, f"input {name!r}: the shape has no batch")
+        raise Refusal(400, f"input {name!r}: the shape is empty, so it has no batch")
     return tuple(shape)
 
 

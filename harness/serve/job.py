@@ -55,14 +55,14 @@ def _serve_node(
     name = options.name if options.name != DEFAULT_NAME else platform.node()
     if options.postprocess:
         raise ConfigError(
-            "--postprocess has no effect on a node, which always postprocesses: drop it"
+            "--postprocess has no effect on a node, which always postprocesses: drop --postprocess"
         )
     if options.grpc is not None:
         raise ConfigError(
-            "--grpc cannot be used with --node, which answers only over HTTP: drop it"
+            "--grpc cannot be used with --node, which answers only over HTTP: drop --grpc"
         )
     if options.prefix_cache is not None:
-        raise ConfigError("--prefix-cache cannot be used with --node: drop it")
+        raise ConfigError("--prefix-cache cannot be used with --node: drop one of them")
     opened = open_node(config, name, stack)
     with in_use(options.listen):
         listening.listen(BACKLOG)
@@ -84,7 +84,7 @@ def _loop_of(
     if isinstance(served, ServedModel):
         if options.prefix_cache is not None:
             raise ConfigError(
-                f"--prefix-cache is for language models, but {served.name!r} is not one: drop it"
+                f"--prefix-cache is for language models, but {served.name!r} is not one: drop --prefix-cache"
             )
         inference = OpenInference(served, options.name)
         if options.grpc is None:
@@ -102,7 +102,8 @@ def _loop_of(
     }
     for option in (option for option, is_given in given.items() if is_given):
         raise ConfigError(
-            f"{option} belongs to the Open Inference Protocol, but {served.name!r} is served with OpenAI's API: drop it"
+            f"{option} belongs to the Open Inference Protocol, but {served.name!r} is served with "
+            f"OpenAI's API: drop {option}"
         )
     if options.prefix_cache is not None:
         served.generator.keep_prefixes(PrefixCache(*options.prefix_cache))
@@ -140,7 +141,7 @@ def exposure(address: str, at: Endpoint) -> str:
     """Returns a warning if other machines may be able to reach the address, or "" if only this machine can."""
     if is_loopback(address):
         return ""
-    return f"anyone who reaches {at} can use the model: there is no password and no encryption"
+    return f"anyone who reaches {at} can use the model, without a password or encryption"
 
 
 def is_loopback(address: str) -> bool:

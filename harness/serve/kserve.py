@@ -147,8 +147,8 @@ class OpenInference:
             if path.startswith(begin):
                 return f"this server does not have the extension {extension}"
         if path.startswith("/v2/models/") and not path.startswith(f"/v2/models/{name}"):
-            return f"there is no model at {path}: this server has {name!r}, version {VERSION}"
-        return f"there is nothing at {path}: use /v2/models/{quote(name, safe='')}/infer"
+            return f"{path} names a model that this server does not have: use {name!r}, version {VERSION}"
+        return f"this server has nothing at {path}: use /v2/models/{quote(name, safe='')}/infer"
 
     def about_server(self) -> Mapping[str, Any]:
         return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
@@ -175,7 +175,7 @@ class OpenInference:
             path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
             raise Refusal(
                 404,
-                f"there is no model at {path}: this server has {self.model!r}, version {VERSION}",
+                f"{path} names a model that this server does not have: use {self.model!r}, version {VERSION}",
             )
 
     def about_model(self) -> Mapping[str, Any]:
@@ -345,7 +345,7 @@ def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return outputs
     for name in call.outputs:
         if name not in outputs:
-            raise Refusal(400, f"there is no output {name!r}: the model has {', '.join(outputs)}")
+            raise Refusal(400, f"the model has no output {name!r}, only {', '.join(outputs)}")
     return {name: outputs[name] for name in call.outputs}
 
 

@@ -19,8 +19,8 @@ def serve(listen: Endpoint, allowed: frozenset[str]) -> int:
         at = listen._replace(port=port)
         if not is_loopback(address):
             say(
-                f"anyone who reaches {at} can make this machine load servers and send its data to them: there is no "
-                "password and no encryption"
+                f"anyone who reaches {at} can make this machine load servers and send its data to "
+                "them, without a password or encryption"
             )
         agent = Agent(listening, allowed)
         with stopping(agent):

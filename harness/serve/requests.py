@@ -135,7 +135,7 @@ class Parser:
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):
             raise Malformed(
-                400, "this is not an HTTP request; the server supports HTTP without TLS"
+                400, "this is not an HTTP request; the server supports only HTTP without TLS"
             )
         separator = _BARE_END if data.partition(b"\n")[0][-1:] != b"\r" else END
         end = data.find(separator)
@@ -166,7 +166,9 @@ class Parser:
         try:
             self._body = aligned(head.length, head.json_length or 0)
         except MemoryError:
-            raise Malformed(503, f"there is no memory for {head.length:,} bytes") from None
+            raise Malformed(
+                503, f"this server has too little memory for a body of {head.length:,} bytes"
+            ) from None
         self._body[: len(begin)] = begin
         self._filled = len(begin)
         return None

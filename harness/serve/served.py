@@ -197,7 +197,7 @@ class ServedGeneration:
             return self.name
         if name not in self.names:
             have = ", ".join(map(repr, self.names))
-            text = f"there is no model {name!r:.80}: this server has {have}"
+            text = f"this server has no model {name!r:.80}, only {have}"
             raise Refusal(_NOT_FOUND, text, param="model")
         return str(name)
 

@@ -142,7 +142,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
     ("fields", "status", "problem"),
     [
         ({"guided_regex": "a"}, 400, "this server does not support the field 'guided_regex'"),
-        ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
+        ({"model": "gpt"}, 404, "this server has no model 'gpt', only 'tinylm'"),
         ({"prompt": ["1", 1]}, 400, "prompt must be a string, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
         ({"prompt": [99]}, 400, "the prompt has a token outside the vocabulary of 15 tokens"),

@@ -128,10 +128,10 @@ def test_server_reports_its_own_and_its_models_metadata(client: Client, images: 
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"model_name": "other"}, "NOT_FOUND", "this server has 'digits', version 1"),
-        ({"model_version": "2"}, "NOT_FOUND", "this server has 'digits', version 1"),
+        ({"model_name": "other"}, "NOT_FOUND", "does not have: use 'digits', version 1"),
+        ({"model_version": "2"}, "NOT_FOUND", "does not have: use 'digits', version 1"),
         ({}, "INVALID_ARGUMENT", "the request has no inputs"),
-        ({"inputs": [{"name": "picture"}]}, "INVALID_ARGUMENT", "there is no input 'picture'"),
+        ({"inputs": [{"name": "picture"}]}, "INVALID_ARGUMENT", "the model has no input 'picture'"),
         ({"raw": [b"1"]}, "INVALID_ARGUMENT", "0 inputs and 1 raw contents"),
         ({"inputs": [image(np.zeros((1, 1, 8, 8)))], "raw": [b"1"]}, "INVALID_ARGUMENT", "FP32 of the shape [1, 1, 8, 8] does not have 1 bytes"),
         ({"inputs": [image(np.zeros((1, 1, 8, 8)), contents={"ints": [1]})]}, "INVALID_ARGUMENT", "a tensor of FP32 has values of a different type"),

@@ -314,7 +314,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         ({"inputs": {"a": 1}}, "inputs is not a list"),
         ({"inputs": [1]}, "one of inputs is not a JSON object"),
         ({"inputs": [{}]}, "each needs a unique name"),
-        (request_of(name="pixels"), "there is no input 'pixels': the model has image"),
+        (request_of(name="pixels"), "the model has no input 'pixels', only image"),
         (request_of() | {"id": 5}, "id is not a string"),
         (request_of() | {"parameters": 5}, "parameters of the request is not a JSON object"),
         ({"inputs": request_of()["inputs"] * 2}, "'image' is not"),
@@ -323,7 +323,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(shape=None), "shape is not a list of sizes"),
         (request_of(shape=[True, 1, 8, 8]), "shape is not a list of sizes"),
         (request_of(shape=[-1, 1, 8, 8]), "shape is not a list of sizes"),
-        (request_of(shape=[]), "the shape has no batch"),
+        (request_of(shape=[]), "the shape is empty, so it has no batch"),
         (request_of(shape=[1, 64]), "has the shape [-1, 1, 8, 8], but the request has [1, 64]"),
         (request_of(shape=[0, 1, 8, 8], data=[]), "a batch of 0: the server accepts 1 to 8"),
         (request_of(shape=[9, 1, 8, 8], data=[0] * 576), "a batch of 9: the server accepts 1 to 8"),
@@ -336,7 +336,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] does not have 255 bytes"),
         (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, but its tensors have 256"),
         (request_of(data=None, parameters={"shared_memory_region": "r"}), "does not have the extension shared_memory_region"),
-        (request_of() | {"outputs": [{"name": "scores"}]}, "there is no output 'scores'"),
+        (request_of() | {"outputs": [{"name": "scores"}]}, "the model has no output 'scores'"),
         (request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]}, "does not have the extension classification"),
     ],
 )  # fmt: skip
@@ -373,8 +373,8 @@ def test_values_that_the_type_cannot_hold_are_refused(
 @pytest.mark.parametrize(
     ("path", "method", "body", "status", "text"),
     [
-        ("/v2/models/other/infer", "POST", b"{}", 404, "this server has 'digits', version 1"),
-        ("/v2/models/digits/versions/2/infer", "POST", b"{}", 404, "there is nothing at"),
+        ("/v2/models/other/infer", "POST", b"{}", 404, "does not have: use 'digits', version 1"),
+        ("/v2/models/digits/versions/2/infer", "POST", b"{}", 404, "this server has nothing at"),
         ("/", "GET", b"", 404, "use /v2/models/digits/infer"),
         (INFER, "GET", b"", 405, "requires POST"),
         ("/v2", "POST", b"{}", 405, "requires GET"),

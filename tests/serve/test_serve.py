@@ -184,9 +184,7 @@ def test_a_port_in_use_is_reported_in_one_line(capsys: pytest.CaptureFixture[str
 )
 def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: bool) -> None:
     line = exposure(address, Endpoint("name", 8000))
-    expected = (
-        "anyone who reaches name:8000 can use the model: there is no password and no encryption"
-    )
+    expected = "anyone who reaches name:8000 can use the model, without a password or encryption"
     assert line == (expected if is_open else "")
 
 

@@ -99,7 +99,7 @@ class Completions:
         head = request.head
         path, route = head.path, self._routes.get(head.path) or self._posts.get(head.path)
         if route is None and path not in (*_ASKED, *vectors.PATHS):
-            raise Refusal(404, f"there is nothing at {path}: this server has {self._paths()}")
+            raise Refusal(404, f"this server has nothing at {path}, only {self._paths()}")
         method = "GET" if path in self._routes else "POST"
         if head.method == "OPTIONS":
             return [options_answer(head, method)]
