@@ -205,9 +205,9 @@ def _problems(words: Sequence[str]) -> Iterator[str]:
         yield f"on: the command is missing: after `--`, add one of {', '.join(VERBS)}, and its options"
     for flag, why in (
         ("--out", "pass it before `--`, because it is the folder of all nodes"),
-        ("--nodes", "a command runs on one machine"),
-        ("--load-hosts", "a command runs on one machine"),
-        ("--from", "it measures nothing"),
+        ("--nodes", "drop it, because a command runs on one machine"),
+        ("--load-hosts", "drop it, because a command runs on one machine"),
+        ("--from", "drop it, because it measures nothing"),
     ):
         if any(word == flag or word.startswith(f"{flag}=") for word in words):
             yield f"on: {flag} after `--`: {why}"
@@ -228,7 +228,7 @@ def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str
     if takes_values and not values:
         yield f"on: the command has {PLACE} in place of a value: list the values with --share"
     if "" in values:
-        yield f"on: --share {','.join(values)} has a value without letters"
+        yield f"on: --share {','.join(values)} contains an empty value"
     if len(set(values)) < len(values):
         yield f"on: --share {','.join(values)} contains a value twice"
 

@@ -121,7 +121,7 @@ class Framing:
                 raise BadReply(f"a line of the head is not a header: {line[:60]!r}")
             length = self._header(name.lower(), value.strip(), length)
         if length is not None and length > MOST_BODY_BYTES:
-            raise BadReply(f"a body of {length} bytes")
+            raise BadReply(f"the body has {length} bytes, which is too long")
         if status in (204, 304) or status < 200:
             length, self.chunked = 0, False
         if length is None and not self.chunked:
@@ -134,11 +134,11 @@ class Framing:
         """
         if name == b"content-length":
             if not value.isdigit() or (length is not None and length != int(value)):
-                raise BadReply(f"the length of the body is {value[:40]!r}")
+                raise BadReply(f"the body's Content-Length is {value[:40]!r}")
             return int(value)
         if name == b"transfer-encoding":
             if value.lower() != b"chunked":
-                raise BadReply(f"the transfer encoding is {value[:40]!r}")
+                raise BadReply(f"the transfer encoding is {value[:40]!r}, not chunked")
             self.chunked = True
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise EncodedReply(
@@ -263,7 +263,7 @@ class ReplyParser:
             return None
         self._left -= len(data)
         if self._left < 0:
-            raise BadReply(f"{-self._left} bytes after the end of the reply")
+            raise BadReply(f"{-self._left} bytes follow the end of the reply")
         return self._whole() if not self._left else None
 
     def _whole(self) -> Reply:
@@ -318,7 +318,7 @@ class _Chunks:
             data = rest
             self._line(line)
         if self.ended and data:
-            raise BadReply(f"{len(data)} bytes after the end of the reply")
+            raise BadReply(f"{len(data)} bytes follow the end of the reply")
         return found
 
     def _line(self, line: bytes) -> None:
@@ -334,7 +334,7 @@ class _Chunks:
                 size = -1
             self._total += size
             if size < 0 or self._total > MOST_BODY_BYTES:
-                raise BadReply(f"a chunk of size {digits[:20]!r}")
+                raise BadReply(f"a chunk has the invalid size {digits[:20]!r}")
             self._left = size
             self._state = "data" if size else "trailer"
         elif not line:

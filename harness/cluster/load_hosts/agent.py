@@ -115,13 +115,13 @@ class Agent:
         except (ValueError, KeyError, TypeError) as e:
             say(f"{peer} sent a message that no run sends: {one_line(e)}")
             raise ConfigError(
-                "the message does not begin a run: is the client the same version of the harness?"
+                "the message does not begin a run: use the same version of the harness on both hosts"
             ) from None
         self._silent.pop(connected, None)
         if setup is None:
             return
         if not self._busy.acquire(timeout=BUSY_LIMIT_S):
-            raise ConfigError("it takes part in a different run: wait for its end")
+            raise ConfigError("it takes part in a different run: wait until that run has ended")
         say(f"{peer}: a run begins")
         try:
             _take_part(channel, setup, self._allowed)

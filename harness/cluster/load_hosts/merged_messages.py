@@ -29,8 +29,8 @@ def loaded(messages: Mapping[str, Message]) -> dict[str, Any]:
     for name, message in others:
         for what, theirs, ours in _differences(message, first):
             problems.append(
-                f"load hosts {first_name} and {name} differ: {what} is {ours} and {theirs}: give both the same "
-                "files and options"
+                f"load hosts {first_name} and {name} differ in {what} ({ours} and {theirs}): give "
+                "both the same files and options"
             )
     if problems:
         raise ConfigError("\n".join(problems))

@@ -237,7 +237,7 @@ def test_a_stranger_gets_an_error_message_and_begins_no_run(
     assert told == {
         "event": "error",
         "status": 2,
-        "text": "the message does not begin a run: is the client the same version of the harness?",
+        "text": "the message does not begin a run: use the same version of the harness on both hosts",
         "trace": "",
     }
     said = capfd.readouterr().err

@@ -211,7 +211,7 @@ def test_a_stop_prevents_the_start_but_only_a_close_is_an_end() -> None:
         ([], "the command is missing"),
         (["list"], "the command is missing"),
         (["run", "--out", "x"], "--out after `--`"),
-        (["--nodes=a:1"], "--nodes after `--`: a command runs on one machine"),
+        (["--nodes=a:1"], "--nodes after `--`: drop it, because a command runs on one machine"),
         (["sweep", "--batch", "{}"], "list the values with --share"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_command_that_cannot_run_on_nodes_is_refused(
     [
         (["1", "2"], ["sweep"], "put {} into the command"),
         (["1", "1"], ["sweep", "--batch", "{}"], "contains a value twice"),
-        (["1", ""], ["sweep", "--batch", "{}"], "has a value without letters"),
+        (["1", ""], ["sweep", "--batch", "{}"], "contains an empty value"),
     ],
 )
 def test_values_that_cannot_be_shared_are_refused(
