@@ -196,7 +196,7 @@ def _form(options: Mapping[str, str]) -> Form:
     shape = answer_shape(options["shape"], may_vary=True) if "shape" in options else ()
     if plain == TEXT and shape:
         raise ConfigError(
-            "--backend-option shape: an answer with dtype=text is a single string: drop it"
+            "--backend-option shape: an answer with dtype=text is a single string: drop shape"
         )
     return Form(place, within, plain, shape)
 

@@ -67,7 +67,7 @@ class KserveRemote:
         self._is_grpc = setup.transport == _GRPC
         if self._is_grpc and encoding == "json":
             raise ConfigError(
-                "--backend-option encoding=json: tensors over gRPC are binary: drop it"
+                "--backend-option encoding=json: tensors over gRPC are binary: drop the option"
             )
         self.shares = encoding == _SHARED
         if self.shares and setup.max_batch > 1:
@@ -109,7 +109,7 @@ class KserveRemote:
     def _may_share(self, exchange: Exchange) -> None:
         if self.shares and exchange(regions.status(self._setup.transport)).status not in _DONE:
             raise ConfigError(
-                "--backend-option encoding=shm: the server has no system shared memory: drop it"
+                "--backend-option encoding=shm: the server has no system shared memory: drop the option"
             )
 
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:

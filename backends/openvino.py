@@ -78,7 +78,7 @@ class OpenVinoBackend(FrameworkBackend):
         requested, used = self._option["precision"], self._precision()
         if used != requested:
             raise ConfigError(
-                f"--backend-option precision={requested}: OpenVINO computes in {used} on this CPU"
+                f"--backend-option precision={requested}: OpenVINO computes in {used} on this CPU: drop the option"
             )
 
     def __exit__(self, *exc: object) -> None:

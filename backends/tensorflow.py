@@ -65,7 +65,9 @@ class TensorFlowBackend(FrameworkBackend):
             )
         tf.config.optimizer.set_experimental_options({_MIXED: True})
         if not _multiplies_in_bfloat16():
-            raise ConfigError(f"{option}: TensorFlow computes in float32 on this CPU")
+            raise ConfigError(
+                f"{option}: TensorFlow computes in float32 on this CPU: drop the option"
+            )
 
     def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if not self._compiled:
@@ -117,7 +119,7 @@ class TensorFlowBackend(FrameworkBackend):
 
         if not self._compiled:
             raise ConfigError(
-                "with compile=off there is no graph to profile: drop --backend-option compile=off"
+                "with compile=off TensorFlow has no graph to profile: drop --backend-option compile=off"
             )
         if self._setup.device != "cpu":
             raise ConfigError("only kernels of the CPU can be profiled: drop --device cuda")

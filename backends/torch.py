@@ -118,8 +118,8 @@ class TorchBackend(FrameworkBackend):
         if setup.device != "cpu":
             if setup.batch_axes is not None:
                 yield (
-                    f"--device {setup.device}: backend {self.name!r} supports states and other batch axes only on the CPU: "
-                    "drop it"
+                    f"--device {setup.device}: backend {self.name!r} supports states and other "
+                    "batch axes only on the CPU: drop --device"
                 )
             return
         for name in _OF_GPUS:
@@ -211,7 +211,7 @@ class TorchBackend(FrameworkBackend):
         if set(arguments) != set(declared):
             raise ConfigError(
                 f"model {self._setup.model_name!r}: the manifest's inputs are {sorted(declared)}, "
-                f"the file's are {sorted(arguments)}: {OTHER_NAMES}"
+                f"but the file's are {sorted(arguments)}: {OTHER_NAMES}"
             )
         self._read(module)
         self._quantised = _QUANTISED in operators

@@ -128,7 +128,7 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
     for name in sorted(transcripts):
         where, text = transcripts[name]
         if name not in sounds:
-            problems.append(f"{where}: there is no file {name}.flac or {name}.wav")
+            problems.append(f"{where}: neither {name}.flac nor {name}.wav exists")
             continue
         try:
             frames = checked_frames(sounds[name], rate)

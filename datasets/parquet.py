@@ -50,7 +50,7 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
     numeric = _numeric({name: table.column(name) for name in choice.numeric}, source, problems)
     texts = {name: table.column(name).to_pylist() for name in choice.texts}
     problems += (
-        f"{source}: column {name!r}: {table.column(name).type} is not text"
+        f"{source}: column {name!r} has the type {table.column(name).type}, not text"
         for name, values in texts.items()
         if not all(isinstance(value, str) for value in values)
     )

@@ -93,7 +93,7 @@ class TensorFlowProfiler(TwinProfiler):
         ]
         if any(one.keys() != spans[-1].keys() for one in spans):
             raise ConfigError(
-                "the calls of the model ran different kernels, so there is no table of layers"
+                "the calls of the model ran different kernels, so no table of layers can be made"
             )
         kernels = [
             ExecutedKernel(

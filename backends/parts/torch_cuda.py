@@ -209,7 +209,7 @@ class CudaModule:
     def _capture(self, inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
         inputs.graphs[size] = None
         if self._count >= MOST_GRAPHS:
-            self._no_graph = f"an instance has {MOST_GRAPHS}, the maximum"
+            self._no_graph = f"an instance already has {MOST_GRAPHS} graphs, the maximum"
         if self._no_graph:
             return
         _fill(inputs, rows, size)

@@ -98,7 +98,7 @@ class TorchProfiler(TwinProfiler):
         names = [one.name for one in rows[-1]]
         if any([one.name for one in row] != names for row in rows):
             raise ConfigError(
-                "the calls of the model ran different operators, so there is no table of layers"
+                "the calls of the model ran different operators, so no table of layers can be made"
             )
         graph = self._graph()
         nodes = graph.wiring.nodes

@@ -107,7 +107,7 @@ def labels(path: Path) -> Array:
     except (OSError, ValueError) as e:
         raise sources.unreadable(path, e) from e
     if found.ndim != 1 or found.dtype.kind not in "fi":
-        raise ConfigError(f"{path} is not one number per paper")
+        raise ConfigError(f"{path} does not contain one number per paper")
     return found
 
 

@@ -81,7 +81,7 @@ def _misfits(
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
         if max(-interval.low, interval.high) > most:
-            yield f"{given}: the input is {dtype}, with a range of {-most:g} to {most:g}"
+            yield f"{given}: the input is {dtype}, whose range is only {-most:g} to {most:g}"
     elif dtype.kind not in "iub":
         yield f"{given}: the input is {dtype}, which has no ranges: drop it"
     elif not isinstance(interval.low, int) or not isinstance(interval.high, int):
@@ -89,7 +89,7 @@ def _misfits(
     else:
         low, high = _limits(dtype)
         if interval.low < low or interval.high > high:
-            yield f"{given}: the input is {dtype}, with a range of {low}:{high}"
+            yield f"{given}: the input is {dtype}, whose range is only {low}:{high}"
         elif dtype.kind in "iu" and table is not None and interval.high > table.rows:
             yield (
                 f"{given}: the model's {table.operator} table has {counted(table.rows, 'row')}: "

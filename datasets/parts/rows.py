@@ -162,7 +162,9 @@ class RaggedRows:
             return np.concatenate([row.alone for row in rows])
         if not self._pad:
             two = " and ".join(show_shape(shape) for shape in sorted(shapes)[:2])
-            raise ConfigError(f"samples of {two} cannot be one batch: run with --max-batch 1")
+            raise ConfigError(
+                f"samples of the shapes {two} cannot form one batch: run with --max-batch 1"
+            )
         gathered = np.zeros((len(rows), *map(max, *shapes)), rows[0].data.dtype)
         for target, row in zip(gathered, rows, strict=True):
             target[row.corner] = row.data

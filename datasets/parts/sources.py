@@ -20,7 +20,7 @@ def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
     """Refuses --data-dir for a dataset without files, because a run must not silently ignore the user's samples."""
     if setup.data_dir is not None:
         raise ConfigError(
-            f"dataset {dataset!r} does not use --data-dir: drop it, or name a --dataset that uses it"
+            f"dataset {dataset!r} does not use --data-dir: drop --data-dir, or name a --dataset that uses it"
         )
 
 

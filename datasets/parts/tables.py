@@ -97,7 +97,7 @@ def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str
     if len(own) > 1:
         problems.append(f"the inputs name different label columns: {', '.join(own)}")
     elif own and own[0] not in header:
-        problems.append(f"there is no label column {own[0]!r}, only {_some(header)}")
+        problems.append(f"the file has no label column {own[0]!r}, only {_some(header)}")
     label = own[0] if own else LABEL
     return label if label in header else None
 

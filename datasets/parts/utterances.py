@@ -74,7 +74,7 @@ def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
     name = next(file["fname"] for file in entry["files"] if file["speed"] == 1)
     sound = next((place for place in _places(path, Path(name)) if place.is_file()), None)
     if sound is None:
-        raise ConfigError(f"{path}: there is no file {name}")
+        raise ConfigError(f"{path}: the file {name} does not exist")
     text = "".join(character for character in entry["transcript"] if character in LETTERS)
     return Utterance(sound.stem, sound, text, checked_frames(sound, rate))
 

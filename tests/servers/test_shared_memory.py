@@ -90,5 +90,5 @@ def test_a_server_without_shared_memory_is_reported_in_one_line(
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == (
-        "harness: --backend-option encoding=shm: the server has no system shared memory: drop it"
+        "harness: --backend-option encoding=shm: the server has no system shared memory: drop the option"
     )

@@ -53,7 +53,7 @@ class ExecuTorchProfiler(TwinProfiler):
         names = [event.name for event in rows[-1]]
         if any([event.name for event in row] != names for row in rows):
             raise ConfigError(
-                "the calls of the model ran different operators, so there is no table of layers"
+                "the calls of the model ran different operators, so no table of layers can be made"
             )
         nodes = [_node(n, event) for n, event in enumerate(rows[-1])]
         starts = [began for began, _ in recorded]

@@ -117,7 +117,7 @@ class _Session:
         """
         row = self._by_id.get(name)
         if row is None:
-            raise ValueError(f"there is no conversation {name!r:.40}")
+            raise ValueError(f"this file has no conversation {name!r:.40}")
         if name in self._open:
             raise ValueError(f"conversation {name!r:.40} starts itself")
         self._open.append(name)

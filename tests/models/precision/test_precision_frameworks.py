@@ -112,7 +112,7 @@ def test_tensorflow_computes_in_bfloat16_or_refuses_on_this_cpu(tmp_path: Path) 
     found = call(target, {}, tmp_path / "log")
     if "refused" in found:
         assert found["refused"] == (
-            "--backend-option precision=bf16: TensorFlow computes in float32 on this CPU"
+            "--backend-option precision=bf16: TensorFlow computes in float32 on this CPU: drop the option"
         )
     else:
         assert found["precision"] == "bfloat16"

@@ -179,7 +179,7 @@ def test_further_shapes_run_without_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     for count in (1, 2, 3, 4, 3):
         np.testing.assert_array_equal(runs.answer([rows(count)]).numpy(), rows(count) * 3)
     assert cuda.captures == 2
-    assert runs.used()["cuda_graphs_reason"] == "an instance has 2, the maximum"
+    assert runs.used()["cuda_graphs_reason"] == "an instance already has 2 graphs, the maximum"
 
 
 def test_one_capture_at_a_time() -> None:

@@ -169,8 +169,8 @@ def test_every_fault_is_reported_with_its_file(tmp_path: Path) -> None:
         "resampling here would change the scores"),
         f"{a}/19-198-0001.wav has 2 channels: convert it to one channel",
         f"{b}/26-495-0000.wav has no audio samples",
-        f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
-        f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
+        f"{text}:3: neither 26-495-0001.flac nor 26-495-0001.wav exists",
+        f"{text}:4: neither 26-495-0002.flac nor 26-495-0002.wav exists",
         f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",
     ]  # fmt: skip
 
@@ -283,7 +283,7 @@ def test_mlperfs_list_of_clips_is_read_in_its_order(tmp_path: Path) -> None:
         ("[]", "has no utterances"),
         (
             '[{"transcript": "a", "files": [{"fname": "a.wav", "speed": 1}], "original_duration": 1}]',
-            "there is no file a.wav",
+            "the file a.wav does not exist",
         ),
     ],
 )

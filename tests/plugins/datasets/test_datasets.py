@@ -136,7 +136,7 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
 def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
     """If the harness accepted the folder, the run would silently ignore the user's samples."""
     with pytest.raises(
-        ConfigError, match=f"^dataset '{name}' does not use --data-dir: drop it, or "
+        ConfigError, match=f"^dataset '{name}' does not use --data-dir: drop --data-dir, or "
     ):
         cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
 

@@ -296,7 +296,7 @@ def test_steps_that_make_no_sense_are_refused(steps: list[Step], problem: str) -
     ("name", "options", "problem"),
     [
         ("decode", {"decoder": "opencv", "dct": "fast"}, "opencv has no fast dct"),
-        ("resize", {"size": (3, 4), "keep": "shorter"}, "keep: shorter takes one number"),
+        ("resize", {"size": (3, 4), "keep": "shorter"}, "keep: shorter needs a single number"),
         ("crop", {}, "give either size or fraction"),
         ("crop", {"size": 3, "fraction": 0.5}, "give either size or fraction"),
     ],

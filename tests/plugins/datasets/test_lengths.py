@@ -60,7 +60,8 @@ def test_unpadded_rows_form_a_batch_only_if_their_shapes_agree() -> None:
     rows.hold([7, 8, 9], {"x": [np.zeros((2, 3)), np.ones((2, 3)), np.ones((2, 4))]})
     assert rows.batch([8, 7]).inputs["x"].sum() == 6
     with pytest.raises(
-        ConfigError, match=r"^samples of \[2, 3\] and \[2, 4\] cannot be one batch: run wit"
+        ConfigError,
+        match=r"^samples of the shapes \[2, 3\] and \[2, 4\] cannot form one batch: run wit",
     ):
         rows.batch([7, 9])
 

@@ -62,7 +62,7 @@ def test_exactly_the_whole_range_of_a_type_is_used(dtype: str) -> None:
     assert int(drawn.min()) < low + (high - low) / 20
     assert int(drawn.max()) >= high - 1 - (high - low) // 20
     for wrong in (Interval(low - 1, high), Interval(low, high + 1)):
-        line = f"--input-range x={wrong}: the input is {dtype}, with a range of {low}:{high}"
+        line = f"--input-range x={wrong}: the input is {dtype}, whose range is only {low}:{high}"
         assert refusals(synthetic, dtype, ranges={"x": wrong}) == [line]
 
 
@@ -87,7 +87,11 @@ def test_floats_without_a_range_are_normal_as_before() -> None:
     ("dtype", "interval", "told"),
     [
         ("int64", Interval(0.5, 2), "the input is int64: write whole numbers"),
-        ("float16", Interval(0, 70000), "the input is float16, with a range of -65504 to 65504"),
+        (
+            "float16",
+            Interval(0, 70000),
+            "the input is float16, whose range is only -65504 to 65504",
+        ),
         ("complex64", Interval(0, 1), "the input is complex64, which has no ranges: drop it"),
     ],
 )
@@ -107,7 +111,7 @@ def test_all_problems_are_reported_at_once_with_the_nearest_name() -> None:
         "--input-range idz: the model's inputs are ids, tags: did you mean 'ids'?",
         "--input-range words: the model's inputs are ids, tags",
         "input 'ids' has the symbolic shape [batch, n]: set its sizes, e.g. --input-shape ids=1x64",
-        "--input-range tags=0:200: the input is int8, with a range of -128:128",
+        "--input-range tags=0:200: the input is int8, whose range is only -128:128",
     ]
 
 

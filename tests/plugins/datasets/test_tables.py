@@ -231,7 +231,7 @@ def test_all_missing_columns_are_reported(tmp_path: Path) -> None:
         "choose a different --dataset or change the manifest"
     )
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
-        f"{path}: there is no label column 'y', only a, b",
+        f"{path}: the file has no label column 'y', only a, b",
         f"{path}: input 'x' needs column 'z', but the file has a, b",
     ]
 

@@ -42,7 +42,7 @@ def test_cases_are_volumes_with_a_channel_and_their_segmentations(tmp_path: Path
     assert first.ravel().tolist() == np.clip(np.arange(24), 1, 20).tolist()
     label: Any = data.label(0)
     assert (label.shape, int(label.sum())) == ((2, 3, 4), 24)
-    with pytest.raises(ConfigError, match=r"cannot be one batch: run with --max-batch 1$"):
+    with pytest.raises(ConfigError, match=r"cannot form one batch: run with --max-batch 1$"):
         data.batch([0, 1])
     assert data.describe()["shapes"] == ["1x2x3x4", "1x3x4x5"]
 

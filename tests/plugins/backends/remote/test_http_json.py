@@ -384,7 +384,10 @@ def test_any_reply_is_an_answer_per_sample_or_an_error(
         ((IMAGE,), {"answers": "/a~2"}, "--backend-option answers: '/a~2' has a ~ that is not part of ~0 (for ~) or ~1 (for /)"),
         ((IMAGE,), {"dtype": "bfloat16"}, "--backend-option dtype: 'bfloat16' is not one of bool, uint8"),
         ((IMAGE,), {"shape": "3x"}, "--backend-option shape: '3x' is not an answer shape such as 10 or 3x4"),
-        ((IMAGE,), {"dtype": "text", "shape": "3"}, "--backend-option shape: an answer with dtype=text is a single string: drop it"),
+        ((IMAGE,), {"dtype": "text", "shape": "3"}, (
+            "--backend-option shape: an answer with "
+            "dtype=text is a single string: drop shape"
+        )),
         ((IMAGE,), {"headers": '{"X": 1}'}, "--backend-option headers: the value is not an object of strings: write e.g."),
         ((IMAGE,), {"content_type": "image/png"}, "--backend-option body: a body that is not JSON must be one placeholder, e.g. {{image|png}}"),
         ((IMAGE,), {"size": "3"}, "backend 'http-json' has no option 'size': choose from path=/PATH"),

@@ -695,7 +695,7 @@ def test_unknown_options_and_devices_are_refused() -> None:
 
 def test_shared_memory_needs_a_server_that_has_it() -> None:
     with pytest.raises(
-        ConfigError, match=r"encoding=shm: the server has no system shared memory: drop it$"
+        ConfigError, match=r"encoding=shm: the server has no system shared memory: drop the option$"
     ):
         opened(mlserver(digits, DIGITS), max_batch=1, options={"encoding": "shm"})
 

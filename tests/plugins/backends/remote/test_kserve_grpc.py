@@ -136,7 +136,7 @@ def test_plug_in_for_http_only_is_refused_over_grpc() -> None:
 
 
 def test_json_has_no_place_in_grpc() -> None:
-    with pytest.raises(ConfigError, match="tensors over gRPC are binary: drop it"):
+    with pytest.raises(ConfigError, match="tensors over gRPC are binary: drop the option"):
         KserveRemote(setup(encoding="json"))
 
 

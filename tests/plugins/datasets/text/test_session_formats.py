@@ -163,7 +163,7 @@ def test_an_orchestrator_paces_its_rounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"forks": ["none"]}, "there is no conversation 'none'"),
+        ({"forks": ["none"]}, "this file has no conversation 'none'"),
         (
             {"spawns": [{"children": ["agent"], "join_at": 1}]},
             "join_at is 1: it must be a later turn",
