@@ -24,13 +24,14 @@ time between sending and arrival, in both directions together, that the node's s
 includes its time. The stages of a sample add up to its end-to-end latency.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from harness.core.stats import percentile_ns
+from harness.loadgen.scenario import scenario_named
 from harness.results.schema.performance import Stage
 from harness.types import Array
 
@@ -177,6 +178,11 @@ class Completions:
     @property
     def failed(self) -> int:
         return int(self.columns["failed"].sum())
+
+
+def waits_of_all(scenario: str) -> Sequence[str]:
+    """Returns the stages that only reflect the number of samples, because all samples are issued at once."""
+    return ("issue_delay", "queue") if scenario_named(scenario).all_at_once else ()
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:

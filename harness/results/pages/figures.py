@@ -14,7 +14,7 @@ import numpy as np
 from harness.core.units import NS_PER_MS, show_ns
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
-from harness.results.evidence.stages import query_latency_ns
+from harness.results.evidence.stages import query_latency_ns, waits_of_all
 from harness.results.pages.page import POINTS, Figure, digits
 from harness.results.pages.plots import bars
 from harness.results.pages.requests import timelines
@@ -153,7 +153,9 @@ def stage_means(runs: Runs) -> Figure:
     for name, run in runs.items():
         assert run.done is not None
         means[name] = {
-            stage: float(run.done.spent_ns(stage).mean()) / NS_PER_MS for stage in run.done.edges
+            stage: float(run.done.spent_ns(stage).mean()) / NS_PER_MS
+            for stage in run.done.edges
+            if stage not in waits_of_all(run.plan.scenario)
         }
     stages = list(dict.fromkeys(stage for one in means.values() for stage in one))
     return bars(
@@ -178,12 +180,14 @@ def _stages(run: Evidence) -> Figure:
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
     means = {}
-    for stage in run.done.edges:
+    waits = waits_of_all(run.plan.scenario)
+    for stage in (edge for edge in run.done.edges if edge not in waits):
         spent = run.done.spent_ns(stage)[order] / NS_PER_MS
         means[stage] = [float(spent[first:last].mean()) for first, last in ranges]
     return bars(
         "Where the time goes",
-        "Mean time in each stage, for the samples between each two percentiles of the latency.",
+        "Mean time in each stage for the samples between two percentiles of latency"
+        f"{', without the wait of all samples for their turn' if waits else ''}.",
         ("percentiles of latency", "time, ms"),
         names,
         means,

@@ -14,7 +14,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
 from harness.results.answer.answer import kept_up, show_longer, show_span, times_longer
 from harness.results.answer.limits import of_the_machine
-from harness.results.evidence.stages import PERCENTILES
+from harness.results.evidence.stages import PERCENTILES, waits_of_all
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_table, models_table
 from harness.results.pages.node_table import node_table
@@ -280,12 +280,16 @@ def stage_table(result: Mapping[str, Any]) -> Table | None:
     stages = result["stages_ns"]
     if not stages:
         return None
-    waits = ("issue_delay", "queue") if scenario_named(result["scenario"]).all_at_once else ()
+    waits = waits_of_all(result["scenario"])
     worked = {name: stage for name, stage in stages.items() if name not in waits}
     whole = sum(stage["share"] for stage in worked.values()) or 1.0
     columns = (Column("stage"), Column("p50", "ns"), Column("p99", "ns"), Column("share", "share"))
     rows = [(n, stage["p50"], stage["p99"], stage["share"] / whole) for n, stage in worked.items()]
     about = "Where a sample spent its time, according to the journal."
+    if waits:
+        about += (
+            " The shares are of the time after the queue, because all samples are issued at once."
+        )
     client = result.get("client") or {}
     if why := client.get("no_notice"):
         about += f" `notice` is part of `remote`: {why}."

@@ -28,6 +28,7 @@ from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
 from harness.results.pages.report import article
 from harness.results.pages.requests import tables
+from harness.results.pages.run_table import stage_table
 from harness.results.recheck import check
 from harness.results.records import Samples
 from harness.results.run_files import read_files
@@ -89,6 +90,17 @@ def test_the_stages_of_a_plot_sum_to_the_latency() -> None:
     slowest_ms = sum(trace["y"][-1] for trace in stages.data)
     ordered_ms = np.sort(run.done.latency_ns) / 1e6
     assert ordered_ms[-2] * 0.9 <= slowest_ms <= ordered_ms[-1] * 1.001
+
+
+def test_the_stages_of_offline_are_the_ones_of_its_table() -> None:
+    """Bug: the plot was nearly all `queue`, and the table gave `infer` 91 %."""
+    (plot,) = [f for f in figures(evidence("offline")) if f.title == "Where the time goes"]
+    table = stage_table(golden("offline"))
+    assert table is not None
+    assert [trace["name"] for trace in plot.data] == [row[0] for row in table.rows]
+    assert "queue" not in lines(plot)
+    assert "without the wait" in plot.about
+    assert "The shares are of the time after the queue" in table.about
 
 
 def over_time(**beside: Any) -> Any:
