@@ -28,6 +28,9 @@ SHORTFALL = 0.02
 resolve smaller differences.
 """
 
+MOST_LOADS = 2
+"""The conclusion lists at most this many loads of shorter runs that failed."""
+
 OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
@@ -248,6 +251,21 @@ def peak_text(content: Mapping[str, Any]) -> str:
     return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak
 
 
+def _shorter_failed(content: Mapping[str, Any]) -> str:
+    """Returns the loads at which shorter runs failed, which are below the lowest load
+    that failed above the peak; '' without such runs.
+    """
+    above = content["failed_above"]
+    failed = {p["load"] for p in content["probes"] if p["kind"] == "probe" and p["passed"] is False}
+    loads = [show_rate(load) for load in sorted(failed) if load < above]
+    if not loads:
+        return ""
+    if len(loads) > MOST_LOADS:
+        return f"; {len(loads)} shorter runs failed at {loads[0]} to {loads[-1]}"
+    runs = "shorter runs" if len(loads) > 1 else "a shorter run"
+    return f"; {runs} failed at {' and '.join(loads)}"
+
+
 def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
@@ -261,12 +279,14 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
+    others = _shorter_failed(content) if above is not None else ""
+    what = "full run" if others and not short else "load"
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"
     else:
         yield (
-            f"{'peak':<12}{peak}: VALID at full length; the lowest failed load above it: "
-            f"{show_rate(above)}{short}"
+            f"{'peak':<12}{peak}: VALID at full length; the lowest failed {what} above it: "
+            f"{show_rate(above)}{short}{others}"
         )
     yield from _steadiness(run)
     if content["ended_early"] is not None:

@@ -672,6 +672,35 @@ def test_failure_of_a_short_probe_is_marked_as_such(
 
 
 @pytest.mark.parametrize(
+    ("loads", "shown"),
+    [
+        ([], "the lowest failed load above it: 111,200"),
+        ([178_800], "the lowest failed load above it: 111,200"),
+        ([97_490], "the lowest failed full run above it: 111,200; a shorter run failed at 97,490"),
+        (
+            [178_800, 106_300, 97_490],
+            "the lowest failed full run above it: 111,200; shorter runs failed at 97,490 and 106,300",
+        ),
+        (
+            [97_490, 98_000, 99_000, 106_300],
+            "the lowest failed full run above it: 111,200; 4 shorter runs failed at 97,490 to 106,300",
+        ),
+    ],
+)
+def test_shorter_runs_that_failed_below_the_lowest_failed_load_are_named(
+    searched: Searched, loads: list[float], shown: str
+) -> None:
+    """Bug: `the lowest failed load above it: 111,200`, although shorter runs had failed at 97,490 and 106,300."""
+    searched(System(1300.0), *SERVER)
+    content = peak_json()
+    (full,) = [p for p in content["probes"] if p["folder"] == "."]
+    probes = [{**full, "kind": "probe", "load": load, "passed": False} for load in loads]
+    found = {**content, "peak": 102_700, "failed_above": 111_200}
+    found["probes"] = [{**full, "load": 102_700}, *probes]
+    assert next(table.conclusion(found)).endswith(f"VALID at full length; {shown}")
+
+
+@pytest.mark.parametrize(
     ("arguments", "line"),
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
