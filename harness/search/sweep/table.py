@@ -255,11 +255,25 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
         yield f"{'knee':<12}none: {why}"
     if peak is not None:
         name, about = scale(content)
-        yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
+        yield f"{name:<12}{show_rate(peak)} queries/s: {about}{_not_reached(content)}"
     if highest is not None:
         state = f" ({cache} cache)" if cache else ""
         yield from _highest(content["points"], highest, state)
     yield from _limits(content)
+
+
+def _not_reached(content: Mapping[str, Any]) -> str:
+    """Returns up to which share of --peak the rates were VALID; '' if --peak was VALID or no rate up to it failed."""
+    peak, points = content["peak"], [p for p in content["points"] if is_usable(p)]
+    reached = any(p["verdict"] == "VALID" and p["rate_per_s"] >= peak for p in points)
+    failed = any(p["verdict"] != "VALID" and p["rate_per_s"] <= peak for p in points)
+    if content["peak_is_measured"] or reached or not failed:
+        return ""
+    sound = highest_without_hole(points, content["highest_valid"])
+    most = (
+        "no rate was VALID" if sound is None else f"VALID up to {show_percent(sound / peak)} of it"
+    )
+    return f", which was not reached: {most}"
 
 
 def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[float]:

@@ -21,7 +21,7 @@ from harness.results.recheck import check
 from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_caches, parse_rates
-from harness.search.sweep.page import figures
+from harness.search.sweep.page import articles, figures
 from harness.search.sweep.table import Point, knee, marks, points_table
 from harness.search.token_times import FIELDS, times_of
 from tests.builders.refusals import Said
@@ -137,6 +137,22 @@ def test_a_given_peak_is_also_a_scale_next_to_rates(
     assert re.search(r"^ +100 +25 % +100 ", out, re.MULTILINE)
     assert "\n100 %       400 queries/s: the rate given with --peak\n" in out
     assert "peak  " not in out
+
+
+def test_a_given_peak_that_was_not_reached_is_named(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: 100 % was INVALID, and no line said so."""
+    swept(System(900.0), *SERVER, "--rate", "50%,80%,100%", "--peak", "1000")
+    told = (
+        "1,000 queries/s: the rate given with --peak, which was not reached: VALID up to 80 % of it"
+    )
+    assert f"\n100 %       {told}\n" in capsys.readouterr().out
+    content = sweep_json()
+    assert told in "".join(articles(content)[0].head)
+    above = {**content["points"][0], "rate_per_s": 1000.0}
+    reached = {**content, "points": [above], "highest_valid": 1000.0}
+    assert not any("not reached" in line for line in marks(reached))
 
 
 def test_a_measured_peak_is_reported_as_measured_every_time(
