@@ -33,7 +33,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if len(content["starts"]) > 1:
         yield phases(
             "The first answer, by format",
-            "Mean time of each phase of a cold start, for each way to store the model.",
+            "Mean time of each phase of a cold start, from the start of the process, for each way to store the model.",
             {
                 f"{one['name']}, {one['backend']}": one[COLD] or one[WARM]
                 for one in content["starts"]
@@ -46,7 +46,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if bars:
         yield phases(
             "The first answer, by phase",
-            "Mean time of each phase in a fresh process: with the file on the disk only, and in the page cache.",
+            "Mean time of each phase from the start of the process: with the file on the disk only, and in the page cache.",
             bars,
         )
 
@@ -69,11 +69,15 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
-    """Draws the phases as bars. trials: trials by bar name, from top to bottom."""
-    times = [dict(summary.phase_times(one)) for one in trials.values()]
+    """Draws the phases as bars from the start of the process. trials: trials by bar name, from top to bottom."""
+    times = [
+        {phase: summary.one(one, phase.key) for phase in summary.OUTSIDE}
+        | dict(summary.phase_times(one))
+        for one in trials.values()
+    ]
     series = {
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]
-        for phase in summary.PHASES
+        for phase in (*summary.OUTSIDE, *summary.PHASES)
     }
     return bars_in_rows(title, about, {"title": "time, ms"}, list(trials), series, "stack")
 

@@ -212,7 +212,7 @@ def phases(content: Content) -> Table:
     by_key = {temperature: _estimates(row[temperature]) for temperature in (COLD, WARM)}
     named = [*summary.PHASES, *summary.OUTSIDE]
     titles = {one.key: one.title for one in named} | {
-        "total": "first answer, in total",
+        "total": "total, after the import",
         "steady": "steady run",
     }
     order = [*(one.key for one in summary.PHASES), "total", "steady"]

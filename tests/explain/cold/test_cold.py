@@ -13,6 +13,7 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.explain.cold import summary
 from harness.explain.cold.formats.starts import FORMATS, Absent, find
+from harness.explain.cold.page import phases
 from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
@@ -136,6 +137,16 @@ def test_a_stopped_command_keeps_only_the_finished_trials(
     assert len(row["cold"]) + len(row["warm"]) == finished
     assert main(["cold", "--from", str(kept)]) == 0
     assert "mean of 1 trial in turns" in capsys.readouterr().out
+
+
+def test_the_bars_begin_at_the_start_of_the_process_like_the_headline() -> None:
+    """Bug: the headline counted from the start of the process, and the bars began after the import."""
+    drawn = phases("", "", {"cold": [TRIAL]})
+    names = [trace["name"] for trace in drawn.data]
+    assert names[:2] == ["start of the process", "import of the framework"]
+    keys = [phase.key for phase in (*summary.OUTSIDE, *summary.PHASES)]
+    whole_ns = sum(TRIAL[f"{key}_ns"] or 0 for key in keys)
+    assert sum(trace["x"][0] for trace in drawn.data) == pytest.approx(whole_ns / 1e6, rel=1e-4)
 
 
 def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -> None:
