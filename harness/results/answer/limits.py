@@ -129,17 +129,20 @@ def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
 
 def _cost(section: Mapping[str, Any]) -> str:
     """Returns the number that the run would reach if the load generator cost nothing, and the stage that lost the most
-    time.
+    time. Leaves out the number if it is of the first queries alone, because the line `answer` shows the number of all.
     """
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     whom = slowest(section)
     query = f"a query of {whom}" if whom else "a query"
     most = [
-        f"; {query} waits {show_ns(section['lost_ns'][stage])} longer {_WHERE[stage]}"
+        f"{query} waits {show_ns(section['lost_ns'][stage])} longer {_WHERE[stage]}"
         for stage in most_lost(section)[:1]
     ]
-    return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"
+    if section.get("queries", 0) < section.get("of_queries", 0) and most:
+        return f"because of its cost, {most[0]}"
+    would = f"{section['what']} would be {show_ns(section['reference'])} without its cost"
+    return "; ".join([would, *most])
 
 
 def _longest(stages: Mapping[str, Any], judgement: Judgement) -> tuple[str, float]:
