@@ -70,11 +70,12 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
     above = [_length(speed["high"], speed["ratio"]) for speed in speeds]
     below = [_length(speed["ratio"], speed["low"]) for speed in speeds]
     most = max(speed["ratio"] + more for speed, more in zip(speeds, above, strict=True))
+    end = min(most * 1.05, _MOST_RATIO)
     figure = bars_in_rows(
         "Speed against the best",
         f"By {what}; longer is faster. The thin line is the 95 % interval of the ratio: if it reaches 1, the "
-        f"difference from {ahead['best']} is not proven.",
-        {"title": f"times as fast as {ahead['best']}", "range": [0, min(most * 1.05, _MOST_RATIO)]},
+        f"difference to {ahead['best']} is not shown.",
+        {"title": f"times as fast as {ahead['best']}", "range": [0, end]},
         names,
         {"speed": [speed["ratio"] for speed in speeds]},
         "group",
@@ -83,7 +84,19 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
     )
     at_best = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper"}
     shapes = [{**at_best, "line": {"dash": "dash", "width": 1}}]
-    yield figure._replace(layout={**figure.layout, "shapes": shapes})
+    beyond = [
+        {
+            "x": end,
+            "y": name,
+            "text": f"→ {speed['high']:.3g}",
+            "showarrow": False,
+            "xanchor": "right",
+            "yshift": 10,
+        }
+        for name, speed in zip(names, speeds, strict=True)
+        if (speed["high"] or 0.0) > end
+    ]
+    yield figure._replace(layout={**figure.layout, "shapes": shapes, "annotations": beyond})
 
 
 def _length(high: float | None, low: float | None) -> float:

@@ -30,6 +30,8 @@ from harness.search.options import RuntimesOptions
 from harness.search.runtimes import answers, choice, standing, table
 from harness.search.runtimes.answers import compared
 from harness.search.runtimes.options import names_runtimes
+from harness.search.runtimes.page import figures
+from harness.search.runtimes.table import RANKED
 from harness.types import DatasetSetup
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_runtimes import LABELS, Backends, read
@@ -521,6 +523,25 @@ def test_two_models_have_a_table_and_a_sentence_each(
     assert [line.partition(":")[0] for line in out.splitlines()[-2:]] == [
         one["model"] for one in content["models"]
     ]
+
+
+def test_an_interval_beyond_the_axis_has_an_arrow_with_its_end() -> None:
+    """Bug: an interval up to 2.52 was cut off at 2 without a sign."""
+    speeds = {"ort": (1.0, 0.4, 2.52), "mnn": (0.9, 0.8, 1.1)}
+    cells = [
+        {
+            "name": name,
+            "state": RANKED,
+            "numbers": {"p90": {"mean": 1e6}},
+            "of_best": {"ratio": ratio, "low": low, "high": high},
+        }
+        for name, (ratio, low, high) in speeds.items()
+    ]
+    (plot,) = figures({"decides": "p90", "ahead": {"best": "ort"}, "cells": cells})
+    assert plot.layout["xaxis"]["range"] == [0, 2.0]
+    (arrow,) = plot.layout["annotations"]
+    assert (arrow["x"], arrow["text"]) == (2.0, "→ 2.52")
+    assert arrow["y"].startswith("ort")
 
 
 def test_page_has_the_sentence_the_command_the_bars_and_the_table(swept: Swept) -> None:
