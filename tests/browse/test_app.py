@@ -435,7 +435,7 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
     assert head in article(read_files(results / name, with_evidence=False), []).head
     assert typeset(head) in page(client, f"/run/{name}")
     short = headline_in_short(result)
-    assert f'<td data-head="Answer">{html.escape(short)}</td>' in page(client, "/")
+    assert f'<td data-head="Answer">{typeset(html.escape(short))}</td>' in page(client, "/")
     assert short == re.sub(r" \(an interval needs .*?\)", "", answer.headline)
 
 

@@ -212,7 +212,11 @@ def _batches(run: Evidence) -> Iterator[Figure]:
         [{**bar, "name": "batches"}],
         {
             # plotly would place marks at fractions between two sizes.
-            "xaxis": {"title": "samples in the batch", **({"dtick": 1} if sizes[-1] <= 16 else {})},
+            "xaxis": {
+                "title": "samples in the batch",
+                "rangemode": "tozero",
+                **({"dtick": 1} if sizes[-1] <= 16 else {}),
+            },
             "yaxis": {"title": "batches", "tickformat": ","},
         },
     )

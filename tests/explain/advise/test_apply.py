@@ -63,7 +63,7 @@ def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
     assert config.model_sha256 == sha256(tmp_path / "int8.onnx")
     assert config.backend_option == (("graph", "all"),)
     assert lines == [
-        "faster      graph=all precision=int8, +30.0 % of the time saved",
+        "faster      graph=all precision=int8, 30.0 % of the time saved",
         f"take it     python -m harness --config {tmp_path}/faster.yaml",
     ]
 
@@ -127,7 +127,7 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
     assert conclusion(content) == (
-        "faster when measured: graph=all precision=int8, +75.0 % of the time saved; decide first: "
+        "faster when measured: graph=all precision=int8, 75.0 % of the time saved; decide first: "
         "whether 0.20 % of top1 may be lost"
     )
     undecided = conclusion({**content, "advice": [top]})

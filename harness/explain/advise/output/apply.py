@@ -82,7 +82,7 @@ def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
 
 def saved(one: Mapping[str, Any]) -> str:
     """Formats a measured change and its gain."""
-    gain = show_percent(one["realised"]["gain"], 1, signed=True)
+    gain = show_percent(one["realised"]["gain"], 1)
     return f"{one['change']}, {gain} of the time saved"
 
 
