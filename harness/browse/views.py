@@ -24,7 +24,7 @@ from harness.results.compare import report as compare_report
 from harness.results.compare.compare import Change, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
-from harness.results.compare.page import bar, verdict_chip
+from harness.results.compare.page import bar, figures, verdict_chip
 from harness.results.pages import page as pages
 from harness.results.pages import report
 from harness.results.pages.page import Article, Figure
@@ -38,6 +38,10 @@ MOST_UNFINISHED = 20
 """To show one list, at most this many unfinished runs' endpoints are called."""
 
 MOST_LISTED = 100
+
+MOST_DRAWN = 4
+"""A page draws the plots of at most this many comparisons, because each plot reads all samples of both runs."""
+
 FILES: Mapping[str, str] = {
     digests.PAGE: "the report as written at the end of the run",
     **studies.PAGES,
@@ -78,6 +82,7 @@ class Views:
         self._root = index.root
         self._read = lru_cache(maxsize=256)(self._finished)
         self._drawn_run = lru_cache(maxsize=32)(self._draw_run)
+        self._drawn_sides = lru_cache(maxsize=32)(self._draw_sides)
         self._machines = Machines(index)
 
     def runs(self, selection: Selection) -> str:
@@ -192,7 +197,7 @@ class Views:
                 problems.append(f"{path}: this run does not exist")
             except (OSError, HarnessError) as e:
                 problems.append(one_line(e))
-        made: list[Mapping[str, Any]] = []
+        made: list[dict[str, Any]] = []
         if len(runs) > 1 and not problems:
             try:
                 made += self._compared(runs)
@@ -204,6 +209,8 @@ class Views:
             selection=selection,
             comparisons=made,
             problems=problems,
+            most_drawn=MOST_DRAWN,
+            **_plots([Article((), one["figures"], ()) for one in made]),
         )
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
@@ -217,9 +224,9 @@ class Views:
     def _finished(self, path: str, _changed_ns: int) -> Sequence[FinishedRun]:
         return side(str(self._root / path))
 
-    def _compared(self, runs: Sequence[Sequence[FinishedRun]]) -> list[Mapping[str, Any]]:
+    def _compared(self, runs: Sequence[Sequence[FinishedRun]]) -> list[dict[str, Any]]:
         first, *others = named_apart(runs)
-        made: list[Mapping[str, Any]] = []
+        made: list[dict[str, Any]] = []
         for number, other in enumerate(others, 1):
             letter = compare_report.letter(number)
             with _HEAVY, run_files.reading_run("the runs"):
@@ -236,7 +243,28 @@ class Views:
                         "facts": list(compare_report.notes(one, (), letter)),
                     }
                 )
+            sides = {"A": first[0], letter: other[0]}
+            drawn, why = self._plots_of_sides(sides) if number <= MOST_DRAWN else ((), "")
+            made[-1] |= {"figures": drawn, "no_plots": why}
         return made
+
+    def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
+        """Returns the plots that show the first run of each side, and why they cannot be drawn; "" if they can. sides:
+        by letter.
+        """
+        try:
+            with _HEAVY, run_files.reading_run("the runs"):
+                named = (
+                    (f"{letter}: {run.name}", run.folder, run.folder.lstat().st_mtime_ns)
+                    for letter, run in sides.items()
+                )
+                drawn = self._drawn_sides(*named)
+        except (OSError, HarnessError) as e:
+            return (), one_line(e)
+        return drawn, "" if drawn else "the samples of a run are missing"
+
+    def _draw_sides(self, *sides: tuple[str, Path, int]) -> Sequence[Figure]:
+        return list(figures({name: folder for name, folder, _changed_ns in sides}))
 
     def _named(self, letter: str, runs: Sequence[FinishedRun]) -> Sequence[Side]:
         paths = (os.path.relpath(run.folder, self._root) for run in runs)
@@ -334,21 +362,23 @@ def _workload(row: Row) -> Selection:
 
 
 def _plots(articles: Sequence[Article]) -> dict[str, Any]:
-    """Returns the template's values for a page with plots. Without plotly, the page shows only the tables."""
+    """Returns the template's values for a page with plots: the lines of each article, and the data of all plots.
+    Without plotly, the page shows only the tables.
+    """
     try:
         script: str | None = pages.plotly_script()[1]
     except PluginUnavailable:
         script = None
-    lines: list[str] = []
-    figures: list[Figure] = []
+    made: list[list[str]] = []
+    plots: list[Figure] = []
     for article in articles:
         drawn = article if script else article._replace(figures=())
-        lines += pages.article_html(drawn, len(figures))
-        figures += drawn.figures
+        made.append(list(pages.article_html(drawn, len(plots))))
+        plots += drawn.figures
     return {
-        "articles": lines,
+        "articles": made,
         "plots": any(article.figures for article in articles),
-        "figures": pages.figures_html(figures),
+        "figures": pages.figures_html(plots),
         "script": script,
     }
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from harness.browse import index
+from harness.browse import index, views
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.browse.index import STUDIES
@@ -20,7 +20,7 @@ from harness.cli.main import main
 from harness.core.codes import CODES
 from harness.core.files import read_json
 from harness.results.answer import answer_of, headline_in_short
-from harness.results.pages.page import plotly_script, typeset
+from harness.results.pages.page import Figure, plotly_script, typeset
 from harness.results.pages.report import article
 from harness.results.run_files import read_files
 from harness.search.sweep.table import Point
@@ -354,6 +354,48 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     assert first.index('class="headline') < first.index("VALID") < first.index('class="changes"')
     # On a narrow screen, the row becomes a card with `data-head` as a label.
     assert '<td data-head="change" class="number">' in first
+
+
+def test_a_comparison_draws_both_runs_in_each_plot(client: TestClient) -> None:
+    """Bug: only the static page of `compare --out` had plots."""
+    pytest.importorskip("plotly")
+    text = page(client, f"{PAIR}&run=server")
+    drawn = json.loads(text.partition('id="figures">')[2].partition("</script>")[0])
+    names = [list(dict.fromkeys(trace["name"] for trace in plot["data"])) for plot in drawn]
+    assert names[:4] == [["A: closed-loop", "B: closed-loop-again"]] * 4
+    assert names[4:] == [["A: closed-loop", "C: server"]] * 4
+    places = re.findall(r'id="plot-(\d+)" role="img" aria-label="([^:]+):', text)
+    titles = ["Latency distribution", "Tail", "Over time", "Where the time goes"]
+    assert places == [(str(i), title) for i, title in enumerate(titles * 2)]
+    assert text.index(f'src="/assets/{plotly_script()[1]}"') < text.index("/assets/page.js")
+
+
+def test_a_comparison_reads_the_samples_for_few_plots_and_once(
+    client: TestClient, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: each further run made the page slower without a bound."""
+    reads = []
+
+    def draw(folders: dict[str, Path]) -> list[Figure]:
+        reads.append(list(folders))
+        return [Figure(" and ".join(folders), "", [], {})]
+
+    monkeypatch.setattr(views, "figures", draw)
+    for number in range(6):
+        shutil.copytree(results / "closed-loop", results / f"copy-{number}")
+    address = "/compare?run=closed-loop" + "".join(f"&run=copy-{number}" for number in range(6))
+    for _ in range(2):
+        text = page(client, address)
+        assert "Plots are drawn for the first 4 comparisons only." in text
+    assert len(reads) == views.MOST_DRAWN
+
+
+def test_a_comparison_without_samples_keeps_its_table(results: Path, client: TestClient) -> None:
+    shutil.rmtree(results / "closed-loop-again/performance")
+    text = page(client, PAIR)
+    assert "No plots: the samples of a run are missing." in text
+    assert 'class="changes"' in text
+    assert 'id="figures"' not in text
 
 
 def test_settings_that_differ_stand_below_one_term(results: Path, client: TestClient) -> None:

@@ -3,7 +3,7 @@
 `compare` judges the runs; this page only shows the judgement.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def _article(comparison: Comparison, other: str, out: Path) -> Article:
     named = {f"{letter}: {runs[0].name}": runs[0] for letter, runs in sides.items()}
     return Article(
         [*_head(comparison, sides, out, other), *_changes(comparison, other)],
-        list(_figures(named)),
+        list(figures({name: run.folder for name, run in named.items()})),
         list(_tail(comparison, other)),
     )
 
@@ -117,14 +117,16 @@ def verdict_chip(change: Change) -> Html:
     return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why_undecided(change) or "")
 
 
-def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
-    """Yields figures for each side's first run; nothing if a side did not complete any query."""
+def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:
+    """Yields the plots that show several runs; nothing if a run's samples are missing. folders: each run's folder by
+    its name in the legend.
+    """
     runs = {}
-    for name, one in named.items():
-        run = read_files(one.folder).performance
+    for name, folder in folders.items():
+        run = read_files(folder).performance
         if run is not None and run.done:
             runs[name] = run
-    if len(runs) == len(named):
+    if len(runs) == len(folders):
         yield from distributions(runs)
         yield p99_over_time(runs)
         yield stage_means(runs)
