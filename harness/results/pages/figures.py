@@ -7,7 +7,6 @@ million queries become a few hundred points.
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns, waits_of_all
 from harness.results.pages.page import POINTS, Figure, digits
-from harness.results.pages.plots import bars
+from harness.results.pages.plots import bars, bound_line
 from harness.results.pages.requests import timelines
-from harness.results.pages.timeline import over_time
+from harness.results.pages.timeline import FAR, over_time
 from harness.results.records import NOTHING_BESIDE, Samples
 from harness.results.tokens import section
 from harness.types import Array
@@ -26,11 +25,6 @@ from harness.types import Array
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
 """Ticks of the tail plot, each the share of queries that are slower."""
 
-
-_FAR = 100
-"""A bound is drawn only up to this multiple of the slowest query. A bound farther away would squeeze the queries
-together.
-"""
 
 Runs = Mapping[str, Evidence]
 """Maps a name to a performance run that completed queries, in the order of the legend."""
@@ -64,7 +58,7 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     bound_ns = bounds.pop() if len(bounds) == 1 else None
     bound_ms = bound_ns / NS_PER_MS if bound_ns else None
     far = ""
-    if bound_ms and bound_ms > _FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
+    if bound_ms and bound_ms > FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
         far = f" The bound, {show_ns(bound_ms * NS_PER_MS)}, lies far outside."
         bound_ms = None
     about = f"Share of the queries that were answered within a given time.{far}"
@@ -220,21 +214,3 @@ def _batches(run: Evidence) -> Iterator[Figure]:
             "yaxis": {"title": "batches", "tickformat": ","},
         },
     )
-
-
-def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
-    """Draws the SLO's bound as a dashed line with a label. page.js sets the colour."""
-    if bound_ms is None:
-        return []
-    return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
-
-
-def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
-    """Draws a bound as a line. value: in the axis's unit. shown: the value as text, with its unit."""
-    across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
-    if axis == "y":
-        across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
-    label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    if axis == "y":  # latency grows to the right, and a label above the line might be cut off
-        label |= {"yanchor": "top", "textposition": "start"}
-    return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

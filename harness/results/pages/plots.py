@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages.page import Figure
 
 _ROW_REM = 1.6
@@ -32,6 +33,24 @@ def shortened(name: str, most: int) -> str:
 def tall(rows: int) -> float:
     """Returns the height of a wide figure that contains this many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
+
+
+def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
+    """Draws the SLO's bound as a dashed line with a label. page.js sets the colour."""
+    if bound_ms is None:
+        return []
+    return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
+
+
+def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
+    """Draws a bound as a line. value: in the axis's unit. shown: the value as text, with its unit."""
+    across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
+    if axis == "y":
+        across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
+    label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
+    if axis == "y":  # latency grows to the right, and a label above the line might be cut off
+        label |= {"yanchor": "top", "textposition": "start"}
+    return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}
 
 
 Series = Mapping[str, Sequence[float | None]]

@@ -17,8 +17,14 @@ from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
+from harness.results.pages.plots import bound_line
 from harness.results.records import Samples
 from harness.types import Array, PowerSource
+
+FAR = 100
+"""A bound is drawn only up to this multiple of the slowest query. A bound farther away would squeeze the queries
+together.
+"""
 
 _BINS = 120
 _POWER_S = 0.5
@@ -30,11 +36,14 @@ _PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
-    """One panel of a figure. lines: traces without their axis. height: as a multiple of the usual height."""
+    """One panel of a figure. lines: traces without their axis. height: as a multiple of the usual height. bound_ms:
+    bound on the values of a panel in ms.
+    """
 
     lines: Sequence[Mapping[str, Any]]
     axis: Mapping[str, Any]
     height: float = 1
+    bound_ms: float | None = None
 
 
 def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
@@ -137,7 +146,10 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
             ("p50", 0.5, {"width": 2}),
         )
     ]
-    latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2)
+    bound_ns = run.plan.latency_bound_ns
+    is_near = bound_ns and bound_ns <= FAR * float(latency_ns.max())
+    bound_ms = bound_ns / NS_PER_MS if bound_ns and is_near else None
+    latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2, bound_ms=bound_ms)
     rate: list[Mapping[str, Any]] = [{"x": x, "y": digits(per_s), "name": "answered"}]
     if run.plan.target_qps is not None:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
@@ -347,11 +359,16 @@ def _stacked(
         edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}
         fill = {"fillcolor": "#888888", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
         layout["shapes"] = [{"type": "rect", **edges, **fill}]
+    else:
+        layout["shapes"] = []
     top = total
     for i, (panel, height) in enumerate(zip(panels, heights, strict=True), 1):
         number = "" if i == 1 else str(i)
         bottom = max(0.0, top - height)
         layout[f"yaxis{number}"] = {**panel.axis, "domain": [bottom / total, top / total]}
+        layout["shapes"] += [
+            {**one, "yref": f"y{number}"} for one in bound_line(panel.bound_ms, "y")
+        ]
         legend = f"legend{number}"
         layout[legend] = {"y": top / total, "x": 0, "orientation": "h", "yanchor": "bottom"}
         data += [

@@ -10,9 +10,8 @@ from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_MS
 from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page
-from harness.results.pages.figures import bound_at, bound_line
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
 from harness.search.peak import table
 

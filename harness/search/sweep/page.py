@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages import page
-from harness.results.pages.figures import bound_at, bound_line
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points

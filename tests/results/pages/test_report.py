@@ -113,6 +113,19 @@ def lines(plot: Any) -> dict[str, Any]:
     return {trace["name"]: trace for trace in plot.data}
 
 
+@pytest.mark.parametrize(("bound_ms", "values"), [(1.0, [1.0]), (1e6, []), (None, [])])
+def test_the_bound_is_a_line_over_the_latency(bound_ms: float | None, values: list[float]) -> None:
+    """Bug: only the distribution and the tail showed the bound."""
+    run = evidence("server")
+    bound_ns = None if bound_ms is None else int(bound_ms * NS_PER_MS)
+    bounded = replace(run, plan=replace(run.plan, latency_bound_ns=bound_ns))
+    (plot,) = [f for f in figures(bounded) if f.title == "Over time"]
+    bounds = [one for one in plot.layout["shapes"] if one.get("name") == "bound"]
+    assert [one["y0"] for one in bounds] == values
+    titles = [plot.layout[one["yref"].replace("y", "yaxis")]["title"] for one in bounds]
+    assert titles == ["latency, ms"] * len(values)
+
+
 def begun_ns() -> int:
     done = present(evidence("server").done)
     return int(done.columns["scheduled_ns"].min())
@@ -205,7 +218,7 @@ def test_a_bar_is_one_batch_wide() -> None:
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
     run = evidence("server")
     window = present(window_ns(run.log.values))
-    (band,) = over_time().layout["shapes"]
+    band, *_ = over_time().layout["shapes"]
     assert band["x0"] == pytest.approx((window[0] - begun_ns()) / NS_PER_S)
     assert band["x1"] == pytest.approx((window[1] - begun_ns()) / NS_PER_S)
     first, last = over_time().layout["xaxis"]["range"]
