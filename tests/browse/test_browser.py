@@ -104,6 +104,28 @@ def _elsewhere(url: str) -> list[str]:
     return [] if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", url) else [url]
 
 
+@pytest.mark.parametrize("width", [1280, 420])
+def test_tiles_fill_their_rows_and_keep_units_beside_numbers(
+    page: Page, address: str, width: int
+) -> None:
+    """Bug: the last row of tiles had a gap, and `queries/s` was below its number."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{address}/run/server")
+    box = page.locator(".tiles").bounding_box()
+    rows: dict[int, float] = {}
+    for tile in page.locator(".tiles > div").all():
+        edges = tile.bounding_box()
+        assert edges is not None
+        top, right = round(edges["y"]), edges["x"] + edges["width"]
+        rows[top] = max(rows.get(top, 0), right)
+    assert box is not None
+    assert all(abs(right - box["x"] - box["width"]) < 1 for right in rows.values())
+    for number in page.locator(".tiles dt + dd").all():
+        height = number.bounding_box()
+        assert height is not None
+        assert height["height"] < 40  # one line
+
+
 def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.get_by_role("status")).to_have_text(

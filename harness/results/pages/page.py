@@ -410,6 +410,16 @@ def headline(text: str) -> str:
     return f'<p class="headline">{escape(text[: found.start()])}</p>{more}'
 
 
+_ASIDE = re.compile(r" \(([^()]*)\)")
+
+
+def answer(text: str) -> Iterator[str]:
+    """Yields HTML for a run's answer. The texts between parentheses are a smaller line below it."""
+    yield f'<p class="headline">{escape(_ASIDE.sub("", text))}</p>'
+    if asides := "; ".join(_ASIDE.findall(text)):
+        yield f'<p class="lead quiet">{escape(asides[:1].upper() + asides[1:])}</p>'
+
+
 LONG = 15
 """On a page with many tables, a longer table is collapsed at first."""
 

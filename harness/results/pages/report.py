@@ -22,6 +22,7 @@ from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_figure, curve_table, models_table
 from harness.results.pages.node_table import node_table
 from harness.results.pages.page import Article, Figure, link, section, table, typeset, write
+from harness.results.pages.page import answer as page_answer
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
@@ -128,7 +129,7 @@ def _top(run: RunFiles) -> Iterator[str]:
     yield f'<h1><span class="badge {kind}">{escape(answer.verdict)}</span> {about}</h1>'
     yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
     yield f'<p class="quiet">{escape(answer.question)}</p>'
-    yield f'<p class="headline">{escape(answer.headline)}</p>'
+    yield from page_answer(answer.headline)
     rows = answer_rows(result)
     if result["reasons"]:
         yield "<p>Do not quote these numbers.</p>"

@@ -25,6 +25,16 @@ def test_a_study_page_has_the_command_of_its_verb(
     assert "<pre" not in other
 
 
+def test_the_asides_of_an_answer_are_a_quiet_line() -> None:
+    """Bug: an interval that a run lacks, and who chose the rate, were as large as the answer."""
+    text = "p99 403 us of 50 ms allowed (an interval needs <2 h) at 20 queries/s (a demonstration rate)"
+    assert [*page.answer(text)] == [
+        '<p class="headline">p99 403 us of 50 ms allowed at 20 queries/s</p>',
+        '<p class="lead quiet">An interval needs &lt;2 h; a demonstration rate</p>',
+    ]
+    assert [*page.answer("9 samples/s")] == ['<p class="headline">9 samples/s</p>']
+
+
 def test_a_study_begins_with_its_answer() -> None:
     lines = [
         "knee        900 queries/s: <best>",
