@@ -141,7 +141,8 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     lines = refusals(packed, CLOSED, tmp_path, tmp_path / "tree")
     assert len(lines) == 16
     assert lines[0].startswith(
-        "SingleStream-performance: its backend waited instead of computing: in 10.0 % of"
+        "SingleStream-performance: its backend waited instead of computing: it computed or waited "
+        "for a core for 10.0 % of"
     )
     packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})
 

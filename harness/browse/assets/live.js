@@ -54,6 +54,25 @@ function add(parent, name, attributes, text) {
   return made;
 }
 
+// Places in the palette, as in page.js: a name has one colour on all pages.
+const PLACES = {
+  p50: 0, p90: 1, p99: 2, slowest: 3,
+  issue_delay: 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
+  answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
+};
+
+/* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */
+function places(names) {
+  const fixed = names.filter((name) => name in PLACES);
+  const taken = new Set(fixed.map((name) => PLACES[name]));
+  let next = 0;
+  return new Map(names.map((name) => {
+    if (name in PLACES) return [name, PLACES[name]];
+    while (taken.has(next)) next++;
+    return [name, next++ % 8];
+  }));
+}
+
 class Chart {
   constructor(figure) {
     this.figure = figure;
@@ -103,7 +122,7 @@ class Chart {
     for (const one of points) if (one.mark && one !== points[0])
       add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
     if (this.stacked) this.areas(drawn, x, y);
-    else this.series.forEach((name, i) => this.line(drawn, name, i, x, y));
+    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y);
     for (const [, value] of bounds) if (value <= most)
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
     if (pointed !== null) {
@@ -130,7 +149,7 @@ class Chart {
     return Math.min(most / 10, ...values.map((value) => value / 1.3));
   }
 
-  line(drawn, name, i, x, y) {
+  line(drawn, name, place, x, y) {
     let path = "";
     let joined = false; // a point without a value, or with a mark, interrupts the line
     for (const one of drawn) {
@@ -139,18 +158,18 @@ class Chart {
       path += `${joined && !one.mark ? "L" : "M"}${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
       joined = true;
     }
-    if (path) add(this.svg, "path", { d: path, class: `line s${i % 8}` });
+    if (path) add(this.svg, "path", { d: path, class: `line s${place}` });
   }
 
   areas(drawn, x, y) {
     for (const part of this.parts(drawn)) {
       let below = part.map(() => 0);
-      this.series.forEach((name, i) => {
+      for (const [name, place] of places(this.series)) {
         const above = part.map((one, k) => below[k] + (this.values(one)[name] || 0));
         const at = (heights) => part.map((one, k) => `${x(one.t).toFixed(1)} ${y(heights[k]).toFixed(1)}`);
-        add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${i % 8}` });
+        add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${place}` });
         below = above;
-      });
+      }
     }
   }
 
@@ -173,10 +192,10 @@ class Chart {
 
   name_series(bounds) {
     const at = pointed === null ? this.latest() : nearest(pointed);
-    const rows = this.series.map((name, i) => {
+    const rows = [...places(this.series)].map(([name, place]) => {
       const row = document.createElement("li");
       const swatch = row.appendChild(document.createElement("span"));
-      swatch.className = `swatch s${i % 8}`;
+      swatch.className = `swatch s${place}`;
       row.append(`${name} `);
       row.appendChild(document.createElement("b")).textContent = shown(this.values(at)[name], this.unit);
       return row;

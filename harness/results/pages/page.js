@@ -5,17 +5,21 @@ const narrow = window.matchMedia("(max-width: 40rem)");
 
 // Colours that everyone can tell apart, different from those of VALID, INVALID and doubts.
 const LIGHT = { text: "#1d2329", grid: "#d9dfe4", bound: "#c0392b",
-  marks: {}, lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560"] };
+  marks: {}, lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560", "#3d8fc4"] };
 const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   // for the colours that a figure names: VALID, INVALID, a warning, and without judgement
   marks: { "#1a7f37": "#57ab5a", "#b8301f": "#ff7b6b", "#9a6700": "#d9c04a", "#57606a": "#a9b4bf" },
-  lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
+  lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf", "#a4d0f0"] };
 const SCALE = "Viridis"; // for coloured marks
 // For heat maps: the text of a cell has enough contrast at both ends.
 const HEAT = { light: [[0, "#eef4f9"], [1, "#62a8dd"]], dark: [[0, "#1d2329"], [1, "#2a6496"]] };
 
 // Places in the palette of lines that many plots share, so that a name has one colour on all pages.
-const PLACES = { p50: 0, p90: 1, p99: 2, slowest: 3 }; // as on the live page
+const PLACES = {
+  p50: 0, p90: 1, p99: 2, slowest: 3,
+  issue_delay: 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
+  answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
+};
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;

@@ -74,7 +74,7 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
     figure = bars_in_rows(
         "Speed against the best",
         f"By {what}; longer is faster. The thin line is the 95 % interval of the ratio: if it reaches 1, the "
-        f"difference to {ahead['best']} is not shown.",
+        f"difference from {ahead['best']} is not proven.",
         {"title": f"times as fast as {ahead['best']}", "range": [0, end]},
         names,
         {"speed": [speed["ratio"] for speed in speeds]},

@@ -145,7 +145,8 @@ def test_the_bars_begin_at_the_start_of_the_process_like_the_headline() -> None:
     names = [trace["name"] for trace in drawn.data]
     assert names[:2] == ["start of the process", "import of the framework"]
     keys = [phase.key for phase in (*summary.OUTSIDE, *summary.PHASES)]
-    whole_ns = sum(TRIAL[f"{key}_ns"] or 0 for key in keys)
+    times: dict[str, Any] = TRIAL
+    whole_ns = sum(times[f"{key}_ns"] or 0 for key in keys)
     assert sum(trace["x"][0] for trace in drawn.data) == pytest.approx(whole_ns / 1e6, rel=1e-4)
 
 
