@@ -215,7 +215,8 @@ function tabulate(fold, figure) {
   const title = (axis) => (figure.layout[axis] || {}).title || axis[0];
   const x = title("xaxis") === "percentile" ? shownPercentile : (value) => value;
   const rows = figure.data.filter((trace) => trace.x && trace.y && !trace.z).flatMap((trace) =>
-    trace.x.map((value, i) => [trace.name, x(value), trace.y[i]]));
+    // An entry of the legend without points has the value null.
+    trace.x.flatMap((value, i) => value === null ? [] : [[trace.name, x(value), trace.y[i]]]));
   const table = document.createElement("table");
   table.createTHead().insertRow().append(...cells(["line", title("xaxis"), title("yaxis")], "th"));
   const body = table.createTBody();

@@ -19,12 +19,14 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
+from harness.results.numbers import Number
 from harness.results.seal import digests
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
+from harness.search.grid.view.page import all_points
 from harness.search.grid.view.report import headline
 from harness.search.grid.view.view import View, strangers
 from tests.builders.edited import edit
@@ -557,6 +559,20 @@ def test_front_holds_the_cells_that_no_other_beats() -> None:
     fast = row(accuracy=98.0, precision="int8", batch_p50_ns=1e6, throughput_per_s=200.0)
     worse = row(accuracy=98.0, precision="fp16", batch_p50_ns=3e6, throughput_per_s=90.0)
     assert tables.front([slow, fast, worse]) == {slow.cell: None, fast.cell: None, worse.cell: slow}
+
+
+def test_more_lines_than_colours_have_shapes_of_their_own() -> None:
+    """Bug: two lines had the same colour and shape, and the legend showed a beaten point for a line on the front."""
+    number = Number(1.0, "ms")
+    cells = {f"line {n}": row(batch=n) for n in range(1, 10)}
+    beaten = {one.cell: one.batch == 2 for one in cells.values()}
+    drawn = list(all_points({name: [(one, number, number)] for name, one in cells.items()}, beaten))
+    points = [trace for trace in drawn if not trace.get("showlegend", True)]
+    entries = [(trace["name"], trace["marker"]["symbol"]) for trace in drawn if trace not in points]
+    symbols = [trace["marker"]["symbol"][0] for trace in points]
+    assert symbols == ["circle", "circle-open", *["circle"] * 6, "square"]
+    assert entries[1] == ("line 2", "circle")
+    assert entries[-2:] == [("on the front", "circle"), ("beaten", "circle-open")]
 
 
 def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:

@@ -167,8 +167,8 @@ def _fronts(view: View) -> Iterator[Figure]:
             continue
         yield Figure(
             f"{y.capitalize()} against {x}",
-            "Filled: on the front. No other cell is at least as good in every number and better in one.",
-            [_points(label, own, beaten) for label, own in lines.items()],
+            "On the front: no other cell is at least as good in every number and better in one.",
+            [*all_points(lines, beaten)],
             {
                 "xaxis": {"title": f"{x}, {both[0][1].unit}"},
                 "yaxis": {"title": f"{y}, {both[0][2].unit}"},
@@ -177,15 +177,35 @@ def _fronts(view: View) -> Iterator[Figure]:
         )
 
 
-def _points(label: str, own: Sequence[tuple[Row, Number, Number]], beaten: Any) -> dict[str, Any]:
-    return line(
-        escape(label),
-        [x.value for _, x, _ in own],
-        [y.value for _, _, y in own],
-        mode="markers",
-        text=[f"batch {row.batch}" for row, _, _ in own],
-        marker={
-            "symbol": ["circle-open" if beaten[row.cell] else "circle" for row, _, _ in own],
-            "size": 10,
-        },
-    )
+_SHAPES = ("circle", "square", "diamond", "triangle-up")
+_COLOURS = 8
+"""Number of colours of a page. Further lines repeat the colours with another shape."""
+
+_GREY = "#57606a"
+
+
+def all_points(
+    lines: Mapping[str, Sequence[tuple[Row, Number, Number]]], beaten: Mapping[Any, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the points of each line, one entry per line in the legend, and two that explain filled and open points."""
+    for place, (label, own) in enumerate(lines.items()):
+        shape = _SHAPES[place // _COLOURS % len(_SHAPES)]
+        open_ones = [bool(beaten[row.cell]) for row, _, _ in own]
+        yield {
+            **line(escape(label), [x.value for _, x, _ in own], [y.value for _, _, y in own]),
+            "mode": "markers",
+            "text": [f"batch {row.batch}" for row, _, _ in own],
+            "marker": {
+                "symbol": [f"{shape}-open" if one else shape for one in open_ones],
+                "size": 10,
+            },
+            "showlegend": False,
+        }
+        yield _entry(escape(label), {"symbol": shape, "size": 10})
+    yield _entry("on the front", {"symbol": "circle", "size": 10, "color": _GREY})
+    yield _entry("beaten", {"symbol": "circle-open", "size": 10, "color": _GREY})
+
+
+def _entry(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a trace without points, which only has an entry in the legend."""
+    return {**line(name, [None], [None]), "mode": "markers", "marker": dict(marker)}
