@@ -13,6 +13,7 @@ from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
+from harness.results.pages.words import plain
 
 
 class Difference(NamedTuple):
@@ -320,4 +321,6 @@ def _text(value: object) -> str:
         return " ".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
+    if isinstance(value, float):  # a calibrated rate has many digits
+        return plain(value)
     return "-" if value is None else str(value)
