@@ -65,7 +65,7 @@ def test_log_that_answers_other_samples_gives_no_score(total: int) -> None:
     folder = GOLDEN / "server" / "accuracy"
     with pytest.raises(AccuracyLogError) as caught:
         compute(folder, "top1", "int64", dict.fromkeys(range(total), 0))
-    assert str(caught.value) == f"{folder / ACCURACY} answers 20 of {total} samples"
+    assert str(caught.value) == f"{folder / ACCURACY} contains answers to 20 of {total} samples"
 
 
 @given(
