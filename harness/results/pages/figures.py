@@ -208,7 +208,7 @@ def _batches(run: Evidence) -> Iterator[Figure]:
             # plotly would place marks at fractions between two sizes.
             "xaxis": {
                 "title": "samples in the batch",
-                "rangemode": "tozero",
+                "range": [0, float(sizes[-1]) * 1.02 + width],
                 **({"dtick": 1} if sizes[-1] <= 16 else {}),
             },
             "yaxis": {"title": "batches", "tickformat": ","},

@@ -435,22 +435,24 @@ def section(
     *,
     folds: bool = False,
     addresses: Sequence[str] = (),
+    cards: bool = False,
 ) -> Iterator[str]:
     """Yields a table with its title and notes.
 
     most_rows: largest number of rows. more: where to find the remaining rows. named: columns whose cells are names from
     code, such as ttft_p50. folds: shows only the title of a table with more than LONG rows until the reader opens it.
     addresses: address for the first cell of each row, already escaped for a URL; empty without links.
+    cards: as in `table`.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
     if not folds or len(shown.rows) <= LONG:
         yield head
-        yield from _table_and_notes(shown, most_rows, more, named, addresses)
+        yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
         return
     count = f'<span class="quiet">{len(shown.rows):,} rows</span>'
     yield f'<details class="long"><summary>{head} {count}</summary>'
-    yield from _table_and_notes(shown, most_rows, more, named, addresses)
+    yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
     yield "</details>"
 
 
@@ -460,6 +462,8 @@ def _table_and_notes(
     more: str,
     named: Sequence[str],
     addresses: Sequence[str],
+    *,
+    cards: bool,
 ) -> Iterator[str]:
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
@@ -475,7 +479,7 @@ def _table_and_notes(
         ]
         for row, address in zip(cells, addresses, strict=False):
             row[0] = anchor(row[0], address)
-        yield aligned_table(heads, cells, is_number)
+        yield aligned_table(heads, cells, is_number, cards=cards)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)

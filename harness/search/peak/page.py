@@ -42,7 +42,7 @@ def articles(
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
     addresses = [address(probe["folder"]) for probe in content["probes"]] if address else []
-    tail = list(page.section(_headed(table.probes_table(content)), addresses=addresses))
+    tail = list(page.section(_headed(table.probes_table(content)), addresses=addresses, cards=True))
     return [Article(head, list(figures(content)), tail)]
 
 

@@ -47,7 +47,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         page.command_html(content["command"]),
     ]
     tail = [
-        *page.section(table.table_of(one)),
+        *page.section(table.table_of(one), cards=True),
         page.facts([fact for fact in facts if fact[0] not in _QUALIFY]),
         *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]

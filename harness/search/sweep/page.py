@@ -64,7 +64,7 @@ def articles(
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
     head += page.conclusion(points.marks_of_all(content), "valid")
     addresses = [address(point["folder"]) for point in content["points"]] if address else []
-    tail = list(page.section(points.points_table(content), addresses=addresses))
+    tail = list(page.section(points.points_table(content), addresses=addresses, cards=True))
     return [Article(head, [*figures_of_all(content)], tail)]
 
 

@@ -80,7 +80,7 @@ def test_a_run_is_named_by_its_start() -> None:
 
 def beaten_by(page: str) -> dict[str, str]:
     """Run -> the run that beats it, from the table of a front."""
-    row = "<tr><td>(?:<a.*?>)?(.*?)(?:</a>)?</td><td>.*?</td><td>(?:<a.*?>)?(.*?)(?:</a>)?</td>"
+    row = "<tr><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td><td[^>]*>.*?</td><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td>"
     return dict(re.findall(row, page))
 
 

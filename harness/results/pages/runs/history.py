@@ -290,4 +290,4 @@ def _table(members: Sequence[Row], linked: Linked) -> str:
         )
         for row, values in measured
     ]
-    return table(("run", "verdict", *map(words, names)), rows, numbers=len(names))
+    return table(("run", "verdict", *map(words, names)), rows, numbers=len(names), cards=True)

@@ -197,5 +197,8 @@ def _table(
         for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))
     ]
     return table(
-        ("run", "model, backend", "beaten by", *map(words, names)), rows, numbers=len(names)
+        ("run", "model, backend", "beaten by", *map(words, names)),
+        rows,
+        numbers=len(names),
+        cards=True,
     )
