@@ -395,7 +395,7 @@ class SteadyOfficial(TypedDict):
 
 
 class Steady(TypedDict):
-    """The referee's verdict on the steady state, from the journal (docs/intervals.md)."""
+    """The verdict of the check of steadiness, from the journal (docs/intervals.md)."""
 
     verdict: str
     """steady, not steady or undecided."""
