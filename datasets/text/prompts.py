@@ -141,7 +141,7 @@ def _table(path: Path) -> Iterator[Row]:
 
 
 def _pyarrow() -> ModuleType:
-    try:  # imported in this place, because only Parquet files need the package
+    try:  # imported here because only Parquet files need the package
         pq = import_module("pyarrow.parquet")
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

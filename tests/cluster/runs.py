@@ -1,4 +1,4 @@
-"""Runs on nodes, the files that they leave, and actions during the runs."""
+"""Helpers for runs on nodes, for the files that those runs leave, and for actions during the runs."""
 
 import json
 import threading

@@ -27,7 +27,7 @@ ELSEWHERE = (
     *("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl"),
     "tumours.yaml",
 )
-"""Parts of commands that this test does not run. ./test.sh is the suite that contains this test. The remaining commands
+"""Substrings that identify the commands that this test skips. ./test.sh is the suite that contains this test. The remaining commands
 need a model file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see
 tests/run/test_generation_runs.py) or trees (see test_trees.py of the backends).
 """

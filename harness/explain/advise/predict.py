@@ -10,7 +10,7 @@ from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
-"""A setting is recommended only if its gain is at least this share of the time."""
+"""A setting is recommended only if it saves at least this share of a call's time."""
 
 CREDIBLE = 1.02
 """A lower bound is credible if it exceeds the measured time by at most this factor. A larger ratio shows that the value

@@ -403,7 +403,7 @@ class Tokens(TypedDict):
     """
     answer_ttft_ns: TokenTimes | None
     """Time from a query's scheduled time to the first token after the model's reasoning; null if no stream had
-    reasoning. Excludes answers that ended within their reasoning.
+    reasoning. Excludes answers that ended during the reasoning.
     """
     tpot_ns: TokenTimes | None
     """(answer complete - first token) / (tokens - 1), for answers of two or more tokens; null if `ttft_ns` is null, or

@@ -380,7 +380,7 @@ def test_an_official_run_that_is_too_large_is_not_made_too_short(
         ("single-stream", {"latency_ns": 1000}, 100_000),
         ("single-stream", {"latency_ns": NS_PER_S}, 100),
         ("multi-stream", {"latency_ns": NS_PER_S}, 13),
-        # 5 s at a quarter of the capacity have 1,250 queries.
+        # A run of 5 s at a quarter of the capacity has 1,250 queries.
         ("server", {"rate_per_s": 1000.0}, 1250),
         ("offline", {"rate_per_s": 1000.0}, 5000),
     ],

@@ -1,4 +1,4 @@
-"""The remote backend openai sends prompts and receives token ids or texts, in every dialect of servers."""
+"""The remote backend openai sends prompts and receives token ids or texts, in every server dialect."""
 
 import json
 from collections.abc import Iterator
