@@ -76,7 +76,7 @@ def source(group: str) -> Any:
 
 
 def as_json(group: str, text: str = "print the numbers of the tables as JSON") -> Any:
-    return option(f"print {text}", flag=True, default=False, group=group)
+    return option(text, flag=True, default=False, group=group)
 
 
 def quiet(group: str) -> Any:
