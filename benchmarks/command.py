@@ -57,8 +57,8 @@ class Noise:
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """Returns the first run during which other processes used at most 6 % of the machine; if there is none, returns
-        the last of `tries`.
+        """Returns the first run during which other processes used at most 6 % of the machine, or the last of
+        `tries` runs.
         """
         tries = 1
         while True:

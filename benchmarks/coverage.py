@@ -125,7 +125,7 @@ class Coverage(NamedTuple):
     intervals: float
     """Share of runs in which blocks give an interval."""
     held: float | None
-    """Share of the intervals from blocks that contain the true value; None if there are no such intervals."""
+    """Share of the intervals from blocks that contain the true value; None without such intervals."""
     order_statistics: float
     """Share of all runs whose interval from order statistics contains the true value."""
 

@@ -1,7 +1,7 @@
 """Measures everything that needs a GPU: python benchmarks/gpu_day.py OUT [--limit 540]
 
 The script writes each measured row to OUT/gpu_day.json immediately, and does not measure stored rows again. When the
-time limit ends the script, start it again with the same OUT. All rows take about half an hour, most of which is spent
+time limit ends the script, start it again with the same OUT. All rows take about half an hour, and most of this time is spent
 loading and warming up models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh installs the
 required packages.
 """

@@ -83,7 +83,7 @@ class Tried:
                 yield self._tried(verb)
 
     def _wrong_digest(self) -> str:
-        """Returns the fault if the manifest's file has a different digest; '' if there is no manifest."""
+        """Returns the fault if the manifest's file has a different digest; '' without a manifest."""
         if not self._manifest.exists() or self._sha256 in self._manifest.read_text():
             return ""
         return f"the file is not the one with the SHA-256 {self._sha256}"

@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The values of alternating pairs. Pair i consists of a[i] and b[i], of which a[i] was measured first if i is even."""
+    """The values of alternating pairs. Pair i consists of a[i] and b[i]; a[i] was measured first if i is even."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]

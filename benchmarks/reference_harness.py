@@ -135,7 +135,7 @@ SHARES = (0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 """The ladder's rates, relative to the samples/s of two bare instances with one thread each."""
 
 QUERIES = 600
-"""Number of queries per run, of which six may be late."""
+"""Number of queries per run; six of them may be late."""
 
 
 def server(name: str, bound_ms: int, checkout: Path, _: int, noise: Noise) -> list[Row]:

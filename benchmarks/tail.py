@@ -55,7 +55,7 @@ JUDGED = (0.2, 0.9)
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
 LEAST_QUERIES = 600
-"""Minimum number of queries per run, of which six may be later than p99."""
+"""Minimum number of queries per run; six of them may be later than p99."""
 
 BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"

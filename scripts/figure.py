@@ -37,7 +37,7 @@ _DRAWS = """
 
 
 def draw(page: Path, title: str, width_px: int) -> str:
-    """Returns the page's first plot with this title, as SVG. If there is no such plot, prints the reason and exits."""
+    """Returns the page's first plot with this title, as SVG. Without such a plot, prints the reason and exits."""
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '

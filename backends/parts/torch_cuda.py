@@ -65,7 +65,7 @@ class _Inputs(NamedTuple):
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]
-    """Maps a batch size to its graph, or to None if there is no graph."""
+    """Maps a batch size to its graph, or to None without a graph."""
     views: dict[int, Sequence[Array]]
     """Maps a number of rows to the first rows of `arrays`."""
 
@@ -159,7 +159,7 @@ class CudaModule:
     def buffers(self, size: int) -> Sequence[Array] | None:
         """Returns the memory that the graph for this batch size reads, in the order of the inputs.
 
-        Returns None if there is no graph, or if samples differ in shape.
+        Returns None without a graph, or if samples differ in shape.
         """
         if len(self._inputs) != 1:
             return None

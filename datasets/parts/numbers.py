@@ -81,7 +81,7 @@ def plain_label(value: object) -> object:
 
 
 def not_finite(rows: Array) -> int | None:
-    """Returns the index of the first row with NaN or infinity; None if there is no such row. rows: (n, ...)."""
+    """Returns the index of the first row with NaN or infinity; None without such a row. rows: (n, ...)."""
     if rows.dtype.kind != "f":
         return None
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)

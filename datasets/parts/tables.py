@@ -48,7 +48,7 @@ class Columns(NamedTuple):
     """Maps a column to an array (n,), or (n, width) for a column of lists."""
     texts: Mapping[str, Sequence[str]]
     labels: Sequence[object]
-    """The (n,) labels; () if there is no label column."""
+    """The (n,) labels; () without a label column."""
     rows: int
 
 

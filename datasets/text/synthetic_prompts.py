@@ -1,4 +1,4 @@
-"""Makes prompts of random token IDs with given lengths, of which a given share is common to several prompts. The
+"""Makes prompts of random token IDs with given lengths. Several prompts share a given part of their tokens. The
 prompts measure only speed.
 """
 

@@ -84,7 +84,7 @@ class Result:
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, and also `asked` and `scheduled` if the scenario defines them; {} if there is no
+        """Samples/s: `completed`, and also `asked` and `scheduled` if the scenario defines them; {} without a
         throughput.
         """
         stored = self.content.get("throughput_per_s") or {}
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """Keys: `metric`, `value`, `unit`, `target`, `samples`. If there is no score, `value` is None and `reason`
+        """Keys: `metric`, `value`, `unit`, `target`, `samples`. Without a score, `value` is None and `reason`
         explains why.
         """
         accuracy: Mapping[str, Any] = self.content["accuracy"]

@@ -98,19 +98,22 @@ def cells(table: Table) -> Sequence[Sequence[str]]:
 
 def asset(name: str) -> bytes | None:
     """Returns a shipped file's content by the file's name in a URL; None for an unknown name."""
-    path = _ASSETS.get(name)
-    return path.read_bytes() if path is not None else None
+    paths = _ASSETS.get(name)
+    return b"".join(path.read_bytes() for path in paths) if paths is not None else None
 
 
-def _assets() -> Mapping[str, Path]:
+def _assets() -> Mapping[str, Sequence[Path]]:
+    """Maps the name of a shipped file to the files that it consists of."""
     from harness.results.pages import page
 
     ours = Path(__file__).with_name("assets")
     shared = Path(page.__file__).parent
+    palette = shared / "palette.js"
     return {
-        "page.css": shared / "page.css",
-        "page.js": shared / "page.js",
-        **{path.name: path for path in ours.iterdir()},
+        **{path.name: [path] for path in ours.iterdir()},
+        "page.css": [shared / "page.css"],
+        "page.js": [palette, shared / "page.js"],
+        "live.js": [palette, ours / "live.js"],
     }
 
 

@@ -1,4 +1,4 @@
-"""Checks the configuration for a verb that makes several runs, and starts the verb if there are no problems."""
+"""Checks the configuration for a verb that makes several runs, and starts the verb if it finds no problem."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar

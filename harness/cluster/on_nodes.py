@@ -309,7 +309,7 @@ def _shared_lines(
 
 
 def _results(path: Path) -> str:
-    """Returns the path to the results folder, even if the results are incomplete, or '-' if there is no such folder."""
+    """Returns the path to the results folder, even if the results are incomplete, or '-' without such a folder."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

@@ -38,7 +38,7 @@ def simulate(
     """Simulates a run. Service times are drawn at random with a fixed seed.
 
     scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its batch
-    although an instance is free. wide: service times of the wide instance, or None if there is no such instance.
+    although an instance is free. wide: service times of the wide instance, or None without a wide instance.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
@@ -85,7 +85,7 @@ def dispatched(
 
     took_ns(size, first query, start_ns): returns a batch's service time. rule: determines the batch sizes. If it is
     None, a batch contains all waiting queries. alone_ns(query, start_ns): returns the wide instance's service time;
-    None if there is no such instance.
+    None without such an instance.
     """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []

@@ -5,11 +5,11 @@
 Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. Each file computes
 the same network as tinylm.onnx:
 
-- ONNX Runtime GenAI: the ONNX file with the configuration that GenAI's model builder writes for a decoder. - OpenVINO
-  GenAI: an IR like Optimum Intel's exports, with the cache in variables and with the operation
-  ScaledDotProductAttention. The IR does not contain a tokenizer, because prompts are token ids. - llama.cpp: a GPT-2 in
-  GGUF. llama.cpp's GPT-2 uses GELU and adds no bias after the last layer. STEEPNESS therefore turns GELU into ReLU, and
-  the head's bias is merged into the bias of the last normalisation.
+- ONNX Runtime GenAI: the ONNX file with the configuration that GenAI's model builder writes for a decoder.
+- OpenVINO GenAI: an IR like Optimum Intel's exports, with the cache in variables and with the operation
+  ScaledDotProductAttention. The IR does not contain a tokenizer, because prompts are token ids.
+- llama.cpp: a GPT-2 in GGUF. llama.cpp's GPT-2 uses GELU and adds no bias after the last layer. STEEPNESS therefore
+  turns GELU into ReLU, and the head's bias is merged into the bias of the last normalisation.
 
 Repeated runs with the same versions of `openvino` and `gguf` write identical bytes.
 """

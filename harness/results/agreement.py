@@ -51,7 +51,7 @@ class Distance(NamedTuple):
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """Returns None if there are no pairs, or if the two answers in a pair are not floats of the same shape."""
+    """Returns None without pairs, or if the two answers in a pair are not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:

@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a small part of the work on incomplete replies. Returns the parts to send, or None if there is no work."""
+"""Does a small part of the work on incomplete replies. Returns the parts to send, or None without work."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
 """Returns the JSON of an error reply, given the status and the error text."""

@@ -17,7 +17,7 @@ CANCELLED = "cancelled"
 
 
 class CancellingFlights(Flights):
-    """Flights of which the client cancels some. `turn` returns a cancelled flight without a reply."""
+    """Flights; the client cancels some of them. `turn` returns a cancelled flight without a reply."""
 
     def __init__(
         self,

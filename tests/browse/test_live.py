@@ -114,6 +114,18 @@ def test_the_heading_is_complete_before_the_first_query(results: Path) -> None:
     assert "How many samples are answered in a second?" in page
 
 
+def test_the_question_names_the_bound_and_the_rate_that_the_harness_chose(
+    results: Path, endpoint: MetricsEndpoint
+) -> None:
+    begin(endpoint)
+    assert (
+        "Are 99\u00a0% of the queries answered within 50\u00a0ms at 2,000\u00a0queries/s?"
+        in asked(results, scenario="server")
+    )
+    page = asked(results, scenario="server", slo="p90=5ms", target_qps=300.0)
+    assert "Are 90\u00a0% of the queries answered within 5\u00a0ms at 300\u00a0queries/s?" in page
+
+
 @pytest.mark.usefixtures("endpoint")
 @pytest.mark.parametrize("wrong", [{}, {"scenario": EVIL}, {"scenario": "server", "slo": [1]}])
 def test_unusable_options_leave_the_names_of_a_run(results: Path, wrong: dict[str, Any]) -> None:

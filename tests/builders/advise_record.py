@@ -1,4 +1,4 @@
-"""Builds a record of `advise`: three convolutions, two of which are on branches that are joined."""
+"""Builds a record of `advise`: three convolutions, two of them on branches that are joined."""
 
 from typing import Any
 

@@ -125,7 +125,7 @@ def test_a_configuration_edited_by_hand_is_found(
 def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a wrong value caused two lines, the second of which was about --scenario on a command line."""
+    """Bug: a wrong value caused two lines; the second one was about --scenario on a command line."""
     edit(run / "findings.json", lambda said: said.update(asked=asked))
     assert main(["check", str(run)]) == 2
     err = capsys.readouterr().err

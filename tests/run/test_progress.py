@@ -122,7 +122,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
 def test_narrower_terminal_shows_no_left_over_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a terminal with 25 columns wrapped 60 characters into three rows, two of which were not erased."""
+    """Bug: a terminal with 25 columns wrapped 60 characters into three rows, and two of them were not erased."""
     terminal, line = Terminal(monkeypatch, 80), StatusLine()
     line.draw(terminal, ["x" * 60])
     assert terminal.written() == "\r\x1b[J" + "x" * 60

@@ -60,7 +60,7 @@ _WEIGHTS: Mapping[str, _Weights] = {
 
 
 def param_of(path: Path) -> Path:
-    """Returns the given .param file, or the only one in a folder. Raises a ValueError if there is not exactly one."""
+    """Returns the given .param file, or the only one in a folder. Raises a ValueError if the folder does not contain exactly one."""
     if not path.is_dir():
         return path
     files = sorted(path.glob("*.param"))

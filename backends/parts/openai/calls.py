@@ -27,7 +27,7 @@ class Calls:
             own["arguments"] += function.get("arguments") or ""
 
     def answer(self, text: str) -> str:
-        """Returns the calls as a list in OpenAI's form, without their random ids; returns `text` if there are no calls."""
+        """Returns the calls as a list in OpenAI's form, without their random ids; returns `text` without calls."""
         calls = [
             {"type": "function", "function": self._calls[number]} for number in sorted(self._calls)
         ]

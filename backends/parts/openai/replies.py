@@ -236,7 +236,7 @@ def _calls(inner: Mapping[str, Any]) -> list[Any]:
 
 
 def end_of(finish_reason: Any, reading: Reading) -> str:
-    """Returns the finish_reason of a complete answer; '' if there is none, or if any end is accepted. Raises CutOff."""
+    """Returns the finish_reason of a complete answer; '' if the answer has none, or if any end is accepted. Raises CutOff."""
     if reading.takes_any_end:
         return ""
     if finish_reason is None or finish_reason == "":

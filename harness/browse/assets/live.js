@@ -54,25 +54,6 @@ function add(parent, name, attributes, text) {
   return made;
 }
 
-// Places in the palette, as in page.js: a name has one colour on all pages.
-const PLACES = {
-  p50: 0, p90: 1, p99: 2, slowest: 3,
-  issue_delay: 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
-  answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
-};
-
-/* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */
-function places(names) {
-  const fixed = names.filter((name) => name in PLACES);
-  const taken = new Set(fixed.map((name) => PLACES[name]));
-  let next = 0;
-  return new Map(names.map((name) => {
-    if (name in PLACES) return [name, PLACES[name]];
-    while (taken.has(next)) next++;
-    return [name, next++ % 8];
-  }));
-}
-
 class Chart {
   constructor(figure) {
     this.figure = figure;
@@ -158,7 +139,7 @@ class Chart {
       path += `${joined && !one.mark ? "L" : "M"}${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
       joined = true;
     }
-    if (path) add(this.svg, "path", { d: path, class: `line s${place}` });
+    if (path) add(this.svg, "path", { d: path, class: `line s${place % 8}` });
   }
 
   areas(drawn, x, y) {
@@ -167,7 +148,7 @@ class Chart {
       for (const [name, place] of places(this.series)) {
         const above = part.map((one, k) => below[k] + (this.values(one)[name] || 0));
         const at = (heights) => part.map((one, k) => `${x(one.t).toFixed(1)} ${y(heights[k]).toFixed(1)}`);
-        add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${place}` });
+        add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${place % 8}` });
         below = above;
       }
     }
@@ -195,7 +176,7 @@ class Chart {
     const rows = [...places(this.series)].map(([name, place]) => {
       const row = document.createElement("li");
       const swatch = row.appendChild(document.createElement("span"));
-      swatch.className = `swatch s${place}`;
+      swatch.className = `swatch s${place % 8}`;
       row.append(`${name} `);
       row.appendChild(document.createElement("b")).textContent = shown(this.values(at)[name], this.unit);
       return row;

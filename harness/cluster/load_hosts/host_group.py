@@ -231,7 +231,7 @@ class HostGroup:
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:
-        """Returns the section `witness` for the run's files. Returns None if there is no witness, or if the run did not
+        """Returns the section `witness` for the run's files. Returns None without a witness, or if the run did not
         end normally.
         """
         witness = self._witness

@@ -66,8 +66,8 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
     """Decodes BYTES, in which a 4-byte little-endian length precedes each string, to an array of `str` objects with
     shape (count,).
 
-     Bytes that are not valid UTF-8 become surrogate escapes, as in Python's file names. Raises a ValueError if the
-     bytes do not encode exactly `count` strings.
+    Bytes that are not valid UTF-8 become surrogate escapes, as in Python's file names. Raises a ValueError if the
+    bytes do not encode exactly `count` strings.
     """
     texts: list[str] = []
     at = 0

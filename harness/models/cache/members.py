@@ -102,7 +102,7 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Counts of the local copies, or None if there is no cache of files."""
+        """Counts of the local copies, or None without a cache of files."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:

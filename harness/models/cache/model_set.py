@@ -58,7 +58,7 @@ class Entry(_Strict):
     always: bool = False
     """Whether to load the model before the first query and never evict it."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of models to make from this file, NAME-1 to NAME-N, each of which is loaded separately."""
+    """Number of models to make from this file, NAME-1 to NAME-N. Each model is loaded separately."""
 
 
 class Popularity(_Strict):

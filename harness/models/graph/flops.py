@@ -23,9 +23,9 @@ class Cost(NamedTuple):
     """The work of one node or several nodes."""
 
     macs: int | None
-    """None if there is no rule for the operation."""
+    """None if no rule covers the operation."""
     flops: int | None
-    """None if there is no rule for the operation."""
+    """None if no rule covers the operation."""
     weight_bytes: int
     input_bytes: int
     output_bytes: int

@@ -66,7 +66,7 @@ def satisfies(installed: str, versions: str) -> bool:
 
     installed: the installed version, whose suffix (rc1, a0, +cpu) is ignored, because containers contain builds of a
     release with names such as 2.6.0a0+ecf3bae. A text that is not a version satisfies any range. versions: for example
-     ">=1.20, <2".
+    ">=1.20, <2".
     """
     try:
         release = Version(installed).base_version

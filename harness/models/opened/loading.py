@@ -276,7 +276,7 @@ def _refuse_sharing(
 
 
 def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[TensorSpec, ...]:
-    """Returns the manifest's inputs, or the file's inputs if there is no manifest. The first dimension of each input is
+    """Returns the manifest's inputs, or the file's inputs without a manifest. The first dimension of each input is
     the batch.
 
     qdl: whether the backend returns complete answers instead of the manifest's outputs. Raises ConfigError if the

@@ -208,7 +208,7 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points computed from result.json: prompt tokens, of which only the sum is known, and the gaps between
+    """Yields the points computed from result.json: prompt tokens, whose sum alone is known, and the gaps between
     tokens.
     """
     if tokens["input"] is not None:

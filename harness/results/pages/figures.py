@@ -1,8 +1,8 @@
 """Generates the plots for one run's report as data for plotly.js. The data stays small for runs of any length: a
 million queries become a few hundred points.
 
- Each point is a measured value: an order statistic of the run or a percentile of an interval. The extremes are always
- kept.
+Each point is a measured value: an order statistic of the run or a percentile of an interval. The extremes are always
+kept.
 """
 
 from collections.abc import Iterator, Mapping

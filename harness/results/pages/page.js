@@ -14,13 +14,6 @@ const SCALE = "Viridis"; // for coloured marks
 // For heat maps: the text of a cell has enough contrast at both ends.
 const HEAT = { light: [[0, "#eef4f9"], [1, "#62a8dd"]], dark: [[0, "#1d2329"], [1, "#2a6496"]] };
 
-// Places in the palette of lines that many plots share, so that a name has one colour on all pages.
-const PLACES = {
-  p50: 0, p90: 1, p99: 2, slowest: 3,
-  issue_delay: 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
-  answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
-};
-
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
 const SIZES = [["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]];
@@ -156,18 +149,6 @@ function tipped(trace, layout) {
   const [x, y] = ["x", "y"].map((name) => writer(layout[`${name}axis${(trace[`${name}axis`] || name).slice(1)}`] || {}));
   const texts = trace.x.map((value, i) => [x(value), y(trace.y[i] ?? "")]);
   return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
-}
-
-/* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */
-function places(names) {
-  const fixed = names.filter((name) => name in PLACES);
-  const taken = new Set(fixed.map((name) => PLACES[name]));
-  let next = 0;
-  return new Map(names.map((name) => {
-    if (name in PLACES) return [name, PLACES[name]];
-    while (taken.has(next)) next++;
-    return [name, next++];
-  }));
 }
 
 /* Gives each name one colour in all panels of a plot. */

@@ -186,9 +186,9 @@ def plotly_script() -> tuple[Path, str]:
 
 
 def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]:
-    css, javascript = (
+    css, palette, javascript = (
         Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("page.css", "page.js")
+        for name in ("page.css", "palette.js", "page.js")
     )
     yield _BEGIN
     yield f"<title>{escape(title)}</title>"
@@ -200,7 +200,7 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
     yield "</main>"
     yield figures_html(figures)
     yield loaded
-    yield f"<script>{javascript}</script>"
+    yield f"<script>{palette}{javascript}</script>"
     yield "</body></html>\n"
 
 

@@ -201,7 +201,7 @@ def _waves(n: int) -> _Pairs:
 
 
 def _phases(n: int) -> _Pairs:
-    """Returns phases, each of which lies between two steps."""
+    """Returns phases. Each phase lies between two steps."""
     time = (np.arange(n) + 0.5) / n
     ends = [(begin / 8, end / 8) for begin in range(1, 7) for end in range(begin + 1, 8)]
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]

@@ -96,7 +96,7 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if there is no overhead to report, and 0 otherwise."""
+        """Makes the runs. Returns 4 if the study found no overhead to report, and 0 otherwise."""
         self._save()  # because the same command later recognises its folder by this file
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):

@@ -285,7 +285,7 @@ def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[flo
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:
-    """Returns the highest VALID rate below which no rate failed; None if there is none. highest: the highest VALID
+    """Returns the highest VALID rate below which no rate failed; None without one. highest: the highest VALID
     rate.
     """
     holes = [] if highest is None else holes_below(points, highest)

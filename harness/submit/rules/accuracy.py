@@ -220,7 +220,7 @@ def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Itera
 
 
 def stated_hash(result: Result, folder: str) -> str:
-    """Returns the hash in accuracy.txt next to the log in `folder`; '' if there is none."""
+    """Returns the hash in accuracy.txt next to the log in `folder`; '' without one."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
     return match[1] if match else ""
 

@@ -311,7 +311,7 @@ def detector(path: Path, rows: int = 20) -> Path:
 
 
 def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
-    """Writes a table of which each call reads only a few rows."""
+    """Writes a table from which each call reads only a few rows."""
     net = Net()
     table = net.weight(words, width)
     out = net.add("MatMul", net.add("Gather", table, "ids"), net.weight(width, 4))

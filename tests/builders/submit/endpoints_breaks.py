@@ -23,7 +23,7 @@ class Break(NamedTuple):
     name: str
     change: Change
     rules: tuple[str, ...]
-    """Our rules, at least one of which must find the break; () if the rules allow it.
+    """Our rules; at least one of them must find the break; () if the rules allow it.
     """
     official: str
 

@@ -453,7 +453,7 @@ def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
 
 
 def broken(folder: Path) -> list[Path]:
-    """Writes six files, three of which are unusable for different reasons."""
+    """Writes six files; three of them are unusable for different reasons."""
     in_classes(folder)
     cut_off, text, gone = folder / "ant/1.jpg", folder / "ant/3.jpg", folder / "bird/4.jpg"
     cut_off.write_bytes(cut_off.read_bytes()[:500])

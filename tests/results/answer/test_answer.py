@@ -213,7 +213,7 @@ def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
 
 
 def test_rate_that_includes_failed_samples_shows_their_number() -> None:
-    """Bug: for a run with 85 % failed queries, the text was only "of which 80.5 were completed"."""
+    """Bug: for a run with 85 % failed queries, the text counted only the completed ones."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
     included = ", including failed samples"
     late = golden("server")

@@ -23,7 +23,7 @@ FIRST_NS, MADE = 2_000_000, 5
 
 
 def with_tokens(**changed: Any) -> RunFiles:
-    """Returns the golden Server run with answers of five tokens, the first of which arrives after 2 ms."""
+    """Returns the golden Server run with answers of five tokens. The first token arrives after 2 ms."""
     run = read_files(RUNS / "server")
     assert run.performance is not None
     assert run.performance.done is not None

@@ -186,7 +186,7 @@ def test_missing_ssh_keygen_is_reported_in_one_line(
 
 
 def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
-    """Bug: if a folder had the name of the key, the message said that there is no such file."""
+    """Bug: if a folder had the name of the key, the message said that the file does not exist."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: the file does not exist"
     assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"
 

@@ -26,7 +26,7 @@ COUNT = 200
 
 
 def streams(seed: int = 0) -> dict[str, Array]:
-    """Returns answers of 1 to 9 tokens, of which every twentieth failed before its first token."""
+    """Returns answers of 1 to 9 tokens. Every twentieth answer failed before its first token."""
     draw = np.random.default_rng(seed)
     scheduled_ns = np.arange(COUNT) * 3 * NS_PER_MS
     first_ns = scheduled_ns + draw.integers(1, 70 * NS_PER_MS, COUNT)

@@ -19,7 +19,7 @@ class Overview(NamedTuple):
     introduction: str
     """HTML."""
     heads: Sequence[str]
-    """Heads of the table of groups. The first one is the group, and the last one the group's picture."""
+    """Heads of the table of groups. The first one is the group."""
     summary: Callable[[Sequence[Any]], Sequence[str]]
     """Returns a group's cells for the heads after the first."""
     title: Callable[[tuple[str, ...], Sequence[Any]], str]

@@ -159,7 +159,7 @@ def _readable(point: Point, name: str) -> Iterator[Finding]:
 
 
 def _secret(value: object) -> str:
-    """Returns the name of a key in the configuration whose value is a secret; '' if there are no secrets."""
+    """Returns the name of a key in the configuration whose value is a secret; '' without secrets."""
     if isinstance(value, list):
         return next(filter(None, map(_secret, value)), "")
     for key, inner in mapping(value).items():

@@ -46,7 +46,7 @@ class Sample:
 
     @property
     def tpot_ns(self) -> float | None:
-        """Returns the client's time per token after the first chunk; None if there are no such tokens."""
+        """Returns the client's time per token after the first chunk; None without such tokens."""
         if self.first_ns is None or self.complete_ns is None or not self.rest_tokens:
             return None
         return (self.complete_ns - self.first_ns) / self.rest_tokens

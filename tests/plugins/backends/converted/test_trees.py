@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 
 def table(name: str) -> Table:
-    """Returns a table of which every third row is held out."""
+    """Returns a table whose every third row is held out."""
     from sklearn import datasets
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)

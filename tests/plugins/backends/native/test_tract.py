@@ -128,7 +128,7 @@ def test_half_precision_keeps_the_types_of_the_file() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32"])
 def test_library_answers_as_its_package_does(dtype: str, tmp_path: Path) -> None:
-    """Uses a network with two outputs and two inputs, one of which has no dimensions."""
+    """Uses a network with two outputs and two inputs; one input has no dimensions."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [helper.make_node("Add", ["x", "b"], ["y"]), helper.make_node("Sub", ["x", "b"], ["z"])]
     shapes = {"x": [2, 3], "b": []}
