@@ -41,6 +41,7 @@ from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import ClosedLoop, Scheduler, scheduler_for
+from harness.run.measured.placement.openmp import end_own_threads
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.ramp import RampAndHold
 from harness.run.measured.sessions import sessions_of
@@ -125,6 +126,7 @@ class _Measurement:
         system.connect(plan, preparation)
         self._report_alive()
         preparation.finish(plan)
+        end_own_threads()
         self._run_loadgen(plan, preparation, stack)
 
     def _scheduler(self, plan: LoadPlan, journal: Journal, answer_dtype: str) -> Scheduler | None:
