@@ -155,14 +155,14 @@ def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, result
     folder = results / "turns"
     for name in ("a-1", "b-1"):
         shutil.copytree(RUNS / "single-stream", folder / name)
-    verdicts = ["not decided: B is as fast as A", "better: C is faster"]
+    verdicts = ["undecided: B is as fast as A", "better: C is faster"]
     tables = [f"number  A  B\nverdict   {verdict}" for verdict in verdicts]
     keep(folder, ["old", "new", "newest"], tables, verdicts)
     listed = page(client, "/studies")
     assert "old and new and newest" in listed
-    assert "not decided: B is as fast as A; better: C is faster" in listed
+    assert "undecided: B is as fast as A; better: C is faster" in listed
     study = page(client, "/study/turns")
-    assert "verdict   not decided: B is as fast as A" in study
+    assert "verdict   undecided: B is as fast as A" in study
     for verdict in verdicts:
         assert f'<p class="headline">{verdict}</p>' in study
 

@@ -60,7 +60,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def why_undecided(change: Change) -> str:
-    """Returns in one sentence why the verdict is `not decided`; '' for any other verdict."""
+    """Returns in one sentence why the verdict is `undecided`; '' for any other verdict."""
     if change.verdict != UNDECIDED:
         return ""
     if math.isinf(change.noise):

@@ -150,7 +150,7 @@ def _model_refusals(
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
             yield (
-                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, fewer than "
+                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are equal, fewer than "
                 f"{show_percent(share)}: one backend or one file does not compute this model"
             )
 

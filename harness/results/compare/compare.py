@@ -21,7 +21,7 @@ from harness.results.numbers import SPEEDS, Number, deciding_number
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
-UNDECIDED = "not decided"
+UNDECIDED = "undecided"
 
 UNDECIDED_LIMIT = "undecided"
 """The limit of `--fail-on` that breaks if the whole comparison is undecided."""

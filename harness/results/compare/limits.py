@@ -76,32 +76,32 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
 
 def _decided(limit: Limit, comparison: Comparison) -> Judged:
     if comparison.refusals:
-        return Judged(limit, False, "unknown  undecided: the sides are not comparable")
+        return Judged(limit, False, "unknown    undecided: the sides are not comparable")
     if comparison.headline is None:
         why = "the number of the scenario was not measured on both sides"
-        return Judged(limit, True, f"broken   undecided: {why}")
+        return Judged(limit, True, f"broken     undecided: {why}")
     broken = comparison.verdict == UNDECIDED
-    word = "broken " if broken else "kept   "
-    return Judged(limit, broken, f"{word}  undecided: the comparison is {comparison.verdict}")
+    word = "broken" if broken else "kept"
+    return Judged(limit, broken, f"{word:<9}  undecided: the comparison is {comparison.verdict}")
 
 
 def _judged(limit: Limit, change: Change) -> Judged:
     allowed = f"against {limit.change * 100:+g} %"
     if change.verdict is None:
-        line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
+        line = f"unknown    {limit.name} {allowed}: the sides are not comparable"
         return Judged(limit, False, line)
     summary = f"{limit.name} {size(change)} {allowed}"
     worst = change.low if change.higher_is_better else change.high
     if _is_beyond(change.change, limit, change):
         if change.verdict == WORSE:
-            return Judged(limit, True, f"broken   {summary}")
+            return Judged(limit, True, f"broken     {summary}")
         noise = "not shown to be more than noise"
     elif change.verdict == UNDECIDED and worst is not None and _is_beyond(worst, limit, change):
         noise = "noise may hide a larger change"
     else:
-        return Judged(limit, False, f"kept     {summary}")
+        return Judged(limit, False, f"kept       {summary}")
     advice = f"{noise} (interval {interval(change)}): make more runs in turns"
-    return Judged(limit, False, f"unclear  {summary}, {advice}")
+    return Judged(limit, False, f"undecided  {summary}, {advice}")
 
 
 def _is_beyond(value: float, limit: Limit, change: Change) -> bool:

@@ -112,7 +112,7 @@ def bar(change: Change, scale: Scale) -> Html:
 
 
 def verdict_chip(change: Change) -> Html:
-    """Returns the verdict as a chip. A chip with `not decided` shows the reason on hover and focus."""
+    """Returns the verdict as a chip. A chip with `undecided` shows the reason on hover and focus."""
     *_, verdict = change_text.row(change)
     return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why_undecided(change) or "")
 

@@ -156,7 +156,7 @@ def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
     if told is not None:
         yield (
             f"{'answers':<12}{told['identical']:,} of {told['samples']:,} identical, "
-            f"{show_percent(told['alike'], 1)} alike"
+            f"{show_percent(told['alike'], 1)} equal"
         )
 
 

@@ -174,7 +174,7 @@ def headline(one: Mapping[str, Any]) -> str:
     if ahead["verdict"] == BETTER:
         return said
     names: list[str] = [ahead["best"], *ahead["alike"]]
-    undecided = SAME if ahead["verdict"] == SAME else "not decided"
+    undecided = SAME if ahead["verdict"] == SAME else "undecided"
     more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
     return f"{_listed(names)}: {undecided}: {said}{more}"
 

@@ -196,7 +196,7 @@ def test_one_run_a_side_is_reported_and_not_judged(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(PROGRAM_VARIABLE, "./run.sh")
     assert "next      ./run.sh rerun a b --repeats 5" in list(lines(found, []))
     assert ("next", "python -m harness rerun a b --repeats 5") in list(notes(found, []))
-    assert printed[-1].startswith("verdict   not decided: B is 0.741 x (")
+    assert printed[-1].startswith("verdict   undecided: B is 0.741 x (")
     assert printed[-1].endswith(
         ") as fast as A at p99 in these runs: 5 runs per side, in turns, may decide"
     )
@@ -462,8 +462,8 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
     limit = parse_limit("undecided")
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     for theirs, broken, line in (
-        ([1110.0, 900, 1330, 1120], True, "broken   undecided: the comparison is not decided"),
-        ([1110.0, 1100, 1130, 1120], False, "kept     undecided: the comparison is worse"),
+        ([1110.0, 900, 1330, 1120], True, "broken     undecided: the comparison is undecided"),
+        ([1110.0, 1100, 1130, 1120], False, "kept       undecided: the comparison is worse"),
     ):
         comparison = compare(ours, side_of("b", "bcfg", theirs))
         (judged,) = judge(comparison, [limit])
@@ -473,7 +473,7 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
     refused = compare(
         [a_run("a")], [replace(invalid, result={**invalid.result, "verdict": "INVALID"})]
     )
-    assert judge(refused, [limit])[0].line == "unknown  undecided: the sides are not comparable"
+    assert judge(refused, [limit])[0].line == "unknown    undecided: the sides are not comparable"
 
 
 def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
@@ -484,7 +484,7 @@ def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
     assert judged == (
         parse_limit("undecided"),
         True,
-        "broken   undecided: the number of the scenario was not measured on both sides",
+        "broken     undecided: the number of the scenario was not measured on both sides",
     )
     with pytest.raises(ValueError, match="undecided takes no number"):
         parse_limit("undecided:+5%")
@@ -503,7 +503,7 @@ def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
     )
     noisy = list(lines(compare(ours, side_of("c", "bcfg", [1110, 900, 1330, 1120])), [], "C"))[-1]
     assert re.fullmatch(
-        r"verdict   not decided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs per side, "
+        r"verdict   undecided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs per side, "
         r"in turns, would decide",
         noisy,
     )
@@ -535,11 +535,11 @@ def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
-    assert last.startswith("verdict   not decided: B is 0.99 x (")
+    assert last.startswith("verdict   undecided: B is 0.99 x (")
     assert re.search(r"may decide; but throughput 3\.4 x \(.* to .*\)$", last)
     worse = list(lines(compare([a_run("a")], [a_run("b", accuracy=98.8)]), []))[-1]
     assert re.fullmatch(
-        r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is not decided; but accuracy -0.2 %",
+        r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is undecided; but accuracy -0.2 %",
         worse,
     )
 
@@ -706,7 +706,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_slower_backend_is_worse_and_the_gate_exits_6(runs: Path, prints: Said) -> None:
     fast, slow = (f"{runs / name},{runs / name}-2" for name in ("fast", "slow"))
     printed = prints("compare", fast, slow, "--fail-on", "p50:+5%", status=6)
-    assert "limit     broken   p50 x " in printed
+    assert "limit     broken     p50 x " in printed
     assert "differs   backend: null -> " in printed
     (found,) = json.loads(
         prints(
@@ -726,8 +726,8 @@ def test_run_compared_with_itself_shows_no_difference(
     fast = runs / "fast"
     assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
     printed = capsys.readouterr()
-    assert "verdict   not decided: B is 1 x (no interval) as fast as A at p90 " in printed.out
-    assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
+    assert "verdict   undecided: B is 1 x (no interval) as fast as A at p90 " in printed.out
+    assert "limit     kept       p90 +0.0 % against +0 %\n" in printed.out
     # Bug: the harness advised the user to rerun the run against itself.
     assert "\nnext " not in printed.out
     same = fast.resolve()

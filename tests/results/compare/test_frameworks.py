@@ -89,7 +89,7 @@ def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
 def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prints: Said) -> None:
     """Bug: the digits on ort, openvino and tensorflow were refused because their files have different digests."""
     printed = prints("compare", ort, twin(ort, tmp_path / "other"))
-    assert re.search(r"verdict   not decided: B \(.*\) is 1 x ", printed)
+    assert re.search(r"verdict   undecided: B \(.*\) is 1 x ", printed)
     assert "answers   top-1 agreement on 100.00 % of 500 samples, 500 identical" in printed
     assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
     assert "differs   backend: ort -> other" in printed
@@ -208,7 +208,7 @@ def test_files_of_one_manifest_with_different_answers_are_refused(
         share = {"float32": "99 %", "bfloat16": "95 %"}[precision]
         assert found == [
             (
-                f"answers: {100 - count / 5:.2f} % of 500 are alike, fewer than {share}: one backend or "
+                f"answers: {100 - count / 5:.2f} % of 500 are equal, fewer than {share}: one backend or "
                 "one file does not compute this model"
             )
         ]
@@ -254,14 +254,14 @@ def test_only_doubts_of_a_single_side_are_shown(ort: Path, tmp_path: Path, print
 def test_limit_is_not_judged_if_nothing_is_comparable(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
-    """Bug: the table said `kept     throughput` next to `not comparable`."""
+    """Bug: the table said `kept       throughput` next to `not comparable`."""
     other = twin(ort, tmp_path / "other", result=lambda c: c.update(model="letters"))
     lines = [
         x
         for x in prints("compare", ort, other, "--fail-on", "throughput:-5%", status=4).splitlines()
         if x.startswith("limit")
     ]
-    assert lines == ["limit     unknown  throughput against -5 %: the sides are not comparable"]
+    assert lines == ["limit     unknown    throughput against -5 %: the sides are not comparable"]
 
 
 @pytest.fixture

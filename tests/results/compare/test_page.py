@@ -95,7 +95,7 @@ def test_an_undecided_change_shows_its_reason(
 ) -> None:
     change = Change("p99", "ns", 1.0, 1.05, 0.05, *ends, noise, False, UNDECIDED)
     chip = verdict_chip(change)
-    assert chip.startswith('<span class="chip uncertain" tabindex="0">not decided')
+    assert chip.startswith('<span class="chip uncertain" tabindex="0">undecided')
     assert f'role="tooltip">{why}' in chip
 
 

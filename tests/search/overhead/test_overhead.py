@@ -74,7 +74,7 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
         "explained 100.0 % of the overhead by its parts",
         "parts the server's times are medians of its header Server-Timing",
         "throughput 500 samples/s served, 2,000 in process: Offline, 1 sample per batch, one instance in process",
-        "answers 10 of 10 identical, 100.0 % alike",
+        "answers 10 of 10 identical, 100.0 % equal",
         "doubt loopback in 5 of 10 runs",
         "results made",
     ]

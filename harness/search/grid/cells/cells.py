@@ -20,6 +20,7 @@ from harness.models.precision.ways import Way
 from harness.results import run_folder
 from harness.results.database import energy_of
 from harness.results.evidence.stages import Completions
+from harness.results.optimal_batch import UNCERTAINTIES
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.search.grid.cells.options import Axes
 from harness.types import Array
@@ -186,6 +187,11 @@ class Row(NamedTuple):
     """Path of the run, relative to the grid's folder."""
     absent: str = ""
     """Why the cell was not run; empty if it was."""
+
+    @property
+    def noise(self) -> float:
+        """About half of the throughput's 95 % interval, as a share of the throughput; 0 if unknown."""
+        return UNCERTAINTIES * (self.uncertainty or 0.0)
 
     @property
     def cell(self) -> Cell:

@@ -109,9 +109,7 @@ def _lines(view: View) -> Iterator[Figure]:
             escape(label),
             [row.batch for row in members],
             [row.throughput_per_s for row in members],
-            error_y={
-                "array": [(r.uncertainty or 0.0) * (r.throughput_per_s or 0.0) for r in members]
-            },
+            error_y={"array": [r.noise * (r.throughput_per_s or 0.0) for r in members]},
         )
         for label, members in groups.items()
         if len(members) > 1
@@ -119,7 +117,7 @@ def _lines(view: View) -> Iterator[Figure]:
     if data:
         yield Figure(
             "Throughput over batch",
-            "Bars: the uncertainty column, one standard error over blocks of neighbouring batches.",
+            "Bars: the column +-, about half of the 95 % interval, from blocks of neighbouring batches.",
             data,
             {
                 "xaxis": {

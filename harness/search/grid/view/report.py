@@ -56,11 +56,11 @@ def headline(view: View) -> str:
     most, best = max(rated, key=lambda one: one[0])
     varying = _varying(view.rows)
     where = f" with {_where(view, varying, best)}" if varying else ""
-    least = most * (1 - 2 * (best.uncertainty or 0.0))
+    least = most * (1 - best.noise)
     near = [
         _where(view, varying, row)
         for rate, row in sorted(rated, key=lambda one: -one[0])
-        if row is not best and rate * (1 + 2 * (row.uncertainty or 0.0)) >= least
+        if row is not best and rate * (1 + row.noise) >= least
     ]
     more = [counted(len(near) - _NAMED, "other cell")] if len(near) > _NAMED else []
     also = f"; perhaps as fast: {', '.join([*near[:_NAMED], *more])}" if near else ""
@@ -128,7 +128,7 @@ def _cells(view: View) -> Table:
 def _numbers(view: View, row: Row) -> list[TableCell]:
     return [
         row.throughput_per_s,
-        row.uncertainty,
+        None if row.uncertainty is None else row.noise,
         row.jitter,
         row.batch_p50_ns,
         row.batch_p99_ns,

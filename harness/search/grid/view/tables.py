@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.models.precision.ways import BASELINE
 from harness.results.numbers import Number
-from harness.results.optimal_batch import UNCERTAINTIES, optimum
+from harness.results.optimal_batch import optimum
 from harness.results.pages.runs.pareto import beats
 from harness.search.grid.cells.cells import Row
 
@@ -101,8 +101,7 @@ def _ratios(
 
 
 def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
-    error = hypot(ours.uncertainty or 0.0, theirs.uncertainty or 0.0)
-    return abs(ratio - 1) <= UNCERTAINTIES * error * max(ratio, 1.0)
+    return abs(ratio - 1) <= hypot(ours.noise, theirs.noise) * max(ratio, 1.0)
 
 
 def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
