@@ -346,8 +346,8 @@ def paused_p50_ns(loop: Loop, seconds: float) -> float:
 
 
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
-    # Some frameworks choose their kernels during the first call, so this call is not timed.
-    loops[0]()
+    # Each loop is called on one thread only, and this thread ends, because GNU OpenMP keeps threads for each calling
+    # thread, and all of them sleep if there are more than cores.
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
     rate = sum(batch * 1e9 / of.mean() for of in found)

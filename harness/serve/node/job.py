@@ -33,6 +33,7 @@ from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
 from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
+from harness.run.measured.placement.openmp import end_own_threads
 from harness.run.measured.preparation import Preparation
 from harness.serve.loop import Loop
 from harness.serve.node.handler import NodeHandler
@@ -91,6 +92,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
         rate = calibrate_rate(
             preparation.answerers, max_batch, _batches(preparation.loaded), CALIBRATE_S
         )
+        end_own_threads()
     about = described(backends[0], config.backend, dataset, data)
     facts = NodeFacts(
         machine=platform.node(),
