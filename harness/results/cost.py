@@ -84,6 +84,6 @@ def _parts_text(cost: dict[str, Any]) -> str:
     parts, total = cost.get("parts"), cost["total"]
     if not parts or not total:
         return ""
-    names = {"input": "for prompts", "output": "for answers", "idle": "idle"}
+    names = {"input": "before the first token", "output": "after it", "idle": "idle"}
     shares = (f"{show_percent(parts[key] / total)} {name}" for key, name in names.items())
     return f" ({', '.join(shares)})"
