@@ -23,7 +23,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.page import Article
+from harness.results.pages.page import Article, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
 from harness.search.grid.cells.options import GridOptions
@@ -105,9 +105,12 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         if verb in _READ_WHOLE:
             folder = within.check_folder(root, entry.path, within.MOST_FILES_OF_STUDY)
         with reading(f"{entry.path}: its page cannot be made"):
+            made: Sequence[Article]
             if verb in _WITH_LINKS:
-                return _WITH_LINKS[verb](content, lambda run: _address(entry.path, run))
-            return _ARTICLES[verb](content, folder)
+                made = _WITH_LINKS[verb](content, lambda run: _address(entry.path, run))
+            else:
+                made = _ARTICLES[verb](content, folder)
+            return with_command(made, content.get("command"))
     except (OSError, HarnessError) as e:
         title = f"<h1>{escape(verb.capitalize())}</h1>"
         reason = f'<p class="reason">This page cannot be made: {escape(one_line(e))}</p>'

@@ -17,6 +17,7 @@ from harness.core.codes import CLIENT_BOUND, INTERRUPTED, MACHINE_DOUBTS, About,
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.shown.cells import write_rows
+from harness.core.shown.private import own_command
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.core.units import counted, show_wait
 from harness.errors import ConfigError, HarnessError, RunInvalid, some_of
@@ -211,7 +212,10 @@ class Study(ABC, Generic[Options]):
         return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
 
     def _save(self) -> None:
-        files.write_json(self.folder / self.file, self.content())
+        content = self.content()
+        if (command := own_command(Path(self.file).stem)) is not None:
+            content = {"command": command, **content}
+        files.write_json(self.folder / self.file, content)
 
     def _new_folder(self, *words: str) -> run_folder.ResultFolder:
         """Makes --out, or a folder named after `words`: scenario, backend and model."""

@@ -247,6 +247,7 @@ events.addEventListener("end", (event) => {
   hasEnded = true;
   show(event);
   drawAll();
+  status.className = "quiet";
   status.textContent = "Ended";
   const next = document.getElementById("next");
   if (next) setTimeout(() => location.replace(next.href), 1500);
@@ -255,5 +256,7 @@ events.addEventListener("open", () => {
   points.length = 0; // after a lost connection the server sends every point again
 });
 events.addEventListener("error", () => {
-  if (events.readyState === EventSource.CLOSED) status.textContent = "Not in progress";
+  if (events.readyState !== EventSource.CLOSED) return;
+  status.className = "quiet";
+  status.textContent = "Not in progress";
 });

@@ -11,6 +11,7 @@ import platform
 import pwd
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -163,6 +164,21 @@ def arguments(words: Sequence[str]) -> list[str]:
         else:
             shown.append(word)
     return shown
+
+
+def own_command(page: str) -> str | None:
+    """Returns this process's command without secrets; None unless it makes the runs for `page`.
+
+    page: name of the verb's page or JSON file, without the suffix.
+    """
+    words = sys.argv[1:]
+    if words[:1] != [_VERBS.get(page, page)] or "--from" in words:
+        return None
+    return f"python -m harness {shlex.join(arguments(words))}"
+
+
+_VERBS = {"grid": "sweep"}
+"""Maps a page to its verb if the two names differ."""
 
 
 def meter(text: str) -> str:

@@ -8,9 +8,7 @@ import filecmp
 import json
 import os
 import re
-import shlex
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
@@ -24,7 +22,7 @@ import numpy as np
 from harness.core.codes import CODES, Kind, without_markup
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
-from harness.core.shown.private import arguments, hide
+from harness.core.shown.private import hide, own_command
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.tables import Table, shown_rows
 from harness.results.pages.words import words
@@ -92,7 +90,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
                     shutil.copyfile(source, temporary)
             there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
-        parts = _page(_with_command(articles, out.stem), title, loaded)
+        parts = _page(with_command(articles, own_command(out.stem)), title, loaded)
         write_text(
             out, "\n".join(part if part is loaded else typeset(hide(part)) for part in parts)
         )
@@ -102,8 +100,6 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 
 _COMMAND = '<pre class="command">'
-_VERBS = {"grid": "sweep"}
-"""Maps a page to its verb if the two names differ."""
 
 
 def command_html(command: str) -> str:
@@ -111,17 +107,12 @@ def command_html(command: str) -> str:
     return f"{_COMMAND}{escape(command)}</pre>"
 
 
-def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
-    """Adds the command below the conclusion if the current process makes the runs that the page shows.
-
-    verb: the page's file name without its suffix.
-    """
-    words = sys.argv[1:]
-    if words[:1] != [_VERBS.get(verb, verb)] or "--from" in words or not articles:
+def with_command(articles: Sequence[Article], command: str | None) -> Sequence[Article]:
+    """Adds the command below the conclusion, unless the command is unknown or already there."""
+    if not articles or command is None or command_html(command) in articles[0].head:
         return articles
     first, *others = articles
-    shown = command_html(f"python -m harness {shlex.join(arguments(words))}")
-    head = [*first.head[:2], shown, *first.head[2:]]
+    head = [*first.head[:2], command_html(command), *first.head[2:]]
     return [first._replace(head=head), *others]
 
 

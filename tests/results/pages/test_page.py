@@ -25,6 +25,15 @@ def test_a_study_page_has_the_command_of_its_verb(
     assert "<pre" not in other
 
 
+def test_a_stored_command_stands_once_below_the_conclusion() -> None:
+    article = page.Article(["<h1>Peak</h1>", "<p>the answer</p>", "<p>more</p>"], [], [])
+    (shown,) = page.with_command([article], "harness peak <model>")
+    command = '<pre class="command">harness peak &lt;model&gt;</pre>'
+    assert shown.head == ["<h1>Peak</h1>", "<p>the answer</p>", command, "<p>more</p>"]
+    assert page.with_command([shown], "harness peak <model>") == [shown]
+    assert page.with_command([article], None) == [article]
+
+
 def test_the_asides_of_an_answer_are_a_quiet_line() -> None:
     """Bug: an interval that a run lacks, and who chose the rate, were as large as the answer."""
     text = "p99 403 us of 50 ms allowed (an interval needs <2 h) at 20 queries/s (a demonstration rate)"

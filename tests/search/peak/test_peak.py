@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from benchmarks.peak import is_valid, latency_ns, true_peak
 from harness.browse.index import Entry
-from harness.browse.studies import summary
+from harness.browse.studies import articles, summary
 from harness.cli.main import main
 from harness.core import registry
 from harness.core.config.parse import parse_slo
@@ -60,6 +60,16 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
 def peak_json(folder: str = "found") -> dict[str, Any]:
     content: dict[str, Any] = json.loads(Path(folder, "peak.json").read_text())
     return content
+
+
+def test_the_folder_has_the_command_that_made_it(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["harness", *SERVER])
+    searched(System(1300.0), *SERVER)
+    assert peak_json()["command"].startswith("python -m harness peak --scenario server")
+    (shown,) = articles(Path.cwd(), Entry("found", "", study="peak"))
+    assert any("python -m harness peak" in html for html in shown.head)
 
 
 def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
