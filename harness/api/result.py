@@ -160,7 +160,8 @@ class Result:
 def read_run(folder: Path | str) -> Result:
     """Returns a finished run's result. Raises a ConfigError if a file is missing or was not written by a run."""
     result = Result(read_files(user_path(folder)))
-    with reading_run(result.folder):  # reads all attributes now, so that later reads cannot fail
+    # This block reads all attributes now, so that later reads cannot fail.
+    with reading_run(result.folder):
         (
             str(result),
             result._repr_html_(),

@@ -36,7 +36,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
     title = " · ".join(names)
     with suppress(OSError, HarnessError), reading(entry.path):
-        # The file is written before the model is loaded.
+        # The run writes FINDINGS before it loads the model.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
         return Heading(title, question_of(_with_chosen(options, state)), ", ".join(_plan(options)))
     return Heading(title)

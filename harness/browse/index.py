@@ -184,12 +184,13 @@ class Index:
                 try:
                     study = path if known.entry is not None else inside
                     yield from self._below(f"{path}/", study, depth + 1, before)
-                except OSError:  # removed since the folder was listed
+                except OSError:  # the entry was removed after its folder was listed
                     continue
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
-        # because reading a study may change its folder's time later
+        # The time in the folder's name is preferred, because reading a study may change the folder's modification time
+        # later.
         named = run_folder.TIMED.fullmatch(path)
         at = "{}T{}:{}:{}".format(*named.groups()) if named else None
         entry = Entry(path, at or changed.isoformat(timespec="milliseconds"), inside=inside)

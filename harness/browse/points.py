@@ -168,7 +168,7 @@ def _cores(recent: Sequence[Snapshot]) -> Series:
         "taken by the host": _rate(one.stolen_s, two.stolen_s, seconds),
     }
     whole = sum(filter(None, users.values()))
-    # The sum may be too large because the readings may lie farther apart than the snapshots.
+    # The sum of these values may be too large, because the readings may lie farther apart than the snapshots.
     scale = min(1.0, now.totals.cores / whole) if now.totals.cores and whole else 1.0
     return _known({name: None if v is None else v * scale for name, v in users.items()})
 
@@ -224,7 +224,8 @@ def _histogram(now: Buckets, begin: Buckets) -> Histogram:
     """Returns a histogram of the values between two snapshots."""
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the last bucket has an infinite upper bound
+    # The last end is infinite, so the histogram gets the others.
+    between = Histogram(np.array(ends[:-1]))
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     return between
 

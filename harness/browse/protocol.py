@@ -86,7 +86,8 @@ class _Bounded(H11Protocol):
     @property
     def _has_request(self) -> bool:
         """Returns whether a complete request has arrived whose response is not complete yet."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        # The cycle is None before the first request.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:

@@ -133,7 +133,7 @@ class Views:
                 folder = within.check_folder(self._root, path)
                 run = run_files.read_files(folder, with_evidence=False)
                 drawn, problem = self._plots_of(path, folder)
-                # this server's user may see the path
+                # The user of this server may see the full path.
                 config = str(folder.absolute() / run_folder.CONFIG)
                 articles = [report.article(run, drawn, config)]
             except (OSError, HarnessError) as e:

@@ -70,7 +70,7 @@ class Past:
         self.state, self.last, self.run = state, state, run
         if not state.has_begun:
             return
-        # because the rate would fall to 0 after all samples are answered
+        # Once all samples are answered, further states are not added, because the rate would fall to 0.
         if state.is_answered and self._mark is None:
             return
         if not self._recent and (begin := begin_of(state)) is not None:
@@ -197,7 +197,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # so that the folder that was read last becomes the last key
+            self._pasts[path] = past  # the folder that was read last becomes the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past

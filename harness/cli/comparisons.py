@@ -179,7 +179,8 @@ def rerun(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     gate = _gate(options)
     rounds = _rounds(options.repeats, len(options.runs))
-    runs = [Path(run).resolve() for run in options.runs]  # because the next run changes `latest`
+    # Links are resolved now, because the next run changes `latest`.
+    runs = [Path(run).resolve() for run in options.runs]
     configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
     _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
     if rounds > 1 or len(runs) > 1:

@@ -72,7 +72,7 @@ def _size_and_licence(model: "Model") -> str:
     """Returns the known values in parentheses, or '' if neither is known."""
     try:
         size_bytes = model.file_bytes
-    except HarnessError:  # a package that is not installed generates the file
+    except HarnessError:  # the package that generates the model file is not installed
         size_bytes = None
     known = ["" if size_bytes is None else show_bytes(size_bytes)]
     known += [model.manifest.licence if model.manifest else ""]

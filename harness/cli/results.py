@@ -54,7 +54,7 @@ def check(arguments: list[str]) -> int:
         _show_checked(checked, details=options.details)
     notes: list[str] = []
     for one in checked:
-        with suppress(ConfigError):  # the run's differences already say that it cannot be read
+        with suppress(ConfigError):  # the run's differences already say that the run cannot be read
             notes += recheck.notes(one.folder, trusted)
     say("\n".join(dict.fromkeys(notes)))
     return RunInvalid.exit_status if any(one.differences for one in checked) else 0

@@ -259,7 +259,7 @@ def pack(arguments: Sequence[str]) -> int:
         packed.tree.rename(to)
     except OSError as e:
         for path in packed:
-            # Removed, because an incomplete tree would block the next attempt.
+            # The tree is removed, because an incomplete tree would block the next attempt.
             shutil.rmtree(path, ignore_errors=True)
         hint = "free some space or correct its permissions, and pack again"
         raise ConfigError(f"{to} cannot be written ({e.strerror}): {hint}") from e

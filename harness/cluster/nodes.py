@@ -67,7 +67,7 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         _check_count(config, len(addresses))
         asked = _with(config, addresses)
         with ExitStack() as stack:
-            # Only checks that the nodes respond, because the measured process opens them again.
+            # This call only checks that the nodes respond, because the measured process opens the nodes again.
             open_nodes(asked, stack)
         yield asked
         return

@@ -143,7 +143,7 @@ def _list_runs(folder: Path, name: str) -> None:
         place = path.parent.relative_to(folder).as_posix()
         if (
             is_unfinished(place) or path.parent.parent.name == "probes"
-        ):  # for a search, only the best run is listed
+        ):  # the list contains only the best run of a search, not its probes
             continue
         search = path.with_name(PEAK)
         try:

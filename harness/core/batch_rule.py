@@ -104,6 +104,7 @@ def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances:
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
     enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
-    share = -(-waiting // idle)  # the other idle instances take the remaining samples
+    # One instance's share: the other idle instances take the remaining samples.
+    share = -(-waiting // idle)
     chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
     return chosen

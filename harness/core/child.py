@@ -326,9 +326,10 @@ def _die_with(parent: int) -> None:
     """
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux, where the child ends when its socket is closed
+    # The system is not Linux: the child ends when its socket is closed.
+    except (OSError, AttributeError):
         return
-    if os.getppid() != parent:  # the parent died before prctl, so no signal follows
+    if os.getppid() != parent:  # the parent died before prctl, so no signal will arrive
         os._exit(1)
 
 

@@ -79,7 +79,7 @@ def how_to_install(*extras: str) -> str:
         packages = _packages_of(extras)
     except ModuleNotFoundError:  # no metadata was found, or `packaging` is not installed
         packages = []
-    if not packages:  # not an installed checkout, or installed before this extra existed
+    if not packages:  # the checkout is not installed, or was installed before this extra existed
         return f"{run} install {' '.join(extras)}, and start with {run}"
     rivals = [name for extra in extras if extra in RIVALS for name in RIVALS[extra][1]]
     removed = list(filter(_is_installed, rivals))

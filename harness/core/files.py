@@ -95,7 +95,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        if not path.exists():  # another process may have created it first
+        if not path.exists():  # another process may have created the path first
             temporary.replace(path)
     except OSError as e:
         raise ConfigError(

@@ -43,7 +43,7 @@ def simulate(
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
-    # Computed on demand, because a table for all sizes up to a large --max-batch would fill the memory.
+    # The times are computed on demand, because a table for all sizes up to a large --max-batch would fill the memory.
     @cache
     def times_ns(size: int) -> list[int]:
         times: list[int] = service.of(size).astype(np.int64).tolist()
@@ -97,7 +97,7 @@ def dispatched(
         end = min(first + max_batch, count)
         until = arrivals[first] + wait_ns
         if end - first == max_batch:
-            until = min(until, arrivals[end - 1])  # the batch is full before the wait ends
+            until = min(until, arrivals[end - 1])  # a full batch does not wait any longer
         start = max(free[0], until)
         waiting = max(1, bisect_right(arrivals, start, first) - first)
         idle = sum(at <= start for at in free)

@@ -57,7 +57,8 @@ def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry
     """
     table = {}
     for name, (attribute, *more) in rows.items():
-        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a csv module
+        # Python's standard library has a module named csv.
+        module = "csv_table" if name == "csv" else name.replace("-", "_")
         table[name] = Entry(f"harness.{package}.{module}:{attribute}", *more)
     return table
 

@@ -60,7 +60,8 @@ def share_interval(successes: int, tries: int) -> tuple[float, float]:
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * tries)) / tries)
     whole = 1 + z2 / tries
     low, high = (middle - half) / whole, (middle + half) / whole
-    return max(0.0, min(low, share)), min(1.0, max(high, share))  # against rounding errors
+    # Min and max correct rounding errors.
+    return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
 def late_allowed(queries: int, percentile: float) -> int:
@@ -146,7 +147,8 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
     Returns None if this share is not below 1 - percentile, because no number of queries would then be enough.
     """
     share = late / queries
-    if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is slightly more than 0.01
+    # The factor is needed because 1 - 0.99 is slightly more than 0.01.
+    if share >= (1.0 - percentile) * (1 - 1e-9):
         return None
 
     def passes(count: int) -> bool:

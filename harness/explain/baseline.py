@@ -231,7 +231,8 @@ class Baseline:
 
     def _look_at(self, inputs: Mapping[str, Array]) -> None:
         for name, rows in inputs.items():
-            if rows.dtype.kind not in "biuf":  # because strings have no range, they are not changed
+            # An input of strings has no range, so its values are not changed.
+            if rows.dtype.kind not in "biuf":
                 continue
             low, high = self.spans.get(name, (np.inf, -np.inf))
             self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))

@@ -78,7 +78,7 @@ def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
     """
     if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    # because models mask scores with -Inf
+    # Infinite values are left out, because models mask scores with -Inf.
     sizes = np.abs(theirs[np.isfinite(theirs) & (theirs != 0)])
     usual = float(np.median(sizes)) if len(sizes) else 0.0
     return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))

@@ -128,7 +128,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    # A trace is already sorted, so this only finds a period that is too long.
+    # A trace is already sorted, so this check only finds a period that is too long.
     _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)

@@ -95,7 +95,7 @@ class HostReader:
         """root: the folder that contains proc and sys, from which all files are read. device: the run's --device."""
         self.gpus = Gpus(device)
         self.log = HostLog()
-        self.pids: Sequence[int] = ()  # IDs of the measured processes when they run
+        self.pids: Sequence[int] = ()  # IDs of the measured processes while they run
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
@@ -139,7 +139,7 @@ class HostReader:
             else None,
         }
         for name, value in others.items():
-            with suppress(ValueError):  # the text is '' if the file does not exist
+            with suppress(ValueError):  # `value` is '' if the file does not exist
                 if value is not None:
                     settings[name] = float(value)
         return settings

@@ -45,7 +45,8 @@ def write_only_in(folders: Sequence[Path]) -> str:
                     call("syscall", _ADD_RULE, rules, _PATH_BENEATH, rule, 0)
                 finally:
                     os.close(beneath)
-            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # landlock_restrict_self requires it
+            # landlock_restrict_self requires this call.
+            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
             call("syscall", _RESTRICT_SELF, rules, 0)
         finally:
             os.close(rules)

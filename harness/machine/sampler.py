@@ -40,7 +40,8 @@ class Repeated:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join(END_LIMIT_S)  # bounded, so that a silent device cannot block the run
+        # The wait is bounded, so that a silent device cannot block the run.
+        self._thread.join(END_LIMIT_S)
 
     def _run(self) -> None:
         self._look()

@@ -387,7 +387,7 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 def write_mnn(path: Path, weights: Weights) -> None:
     """Converts the ONNX file to MNN. Replaces the random identifier of MNN's converter with zeros."""
-    # used because MNN's own command, mnnconvert, sends usage reports to its developers
+    # This internal module is used because MNN's own command, mnnconvert, sends usage reports to its developers.
     import _tools
 
     with tempfile.TemporaryDirectory() as folder:
@@ -428,7 +428,7 @@ def write_trained(root: Path) -> None:
     """Trains, writes the held-out images and the weights under `root`, and prints the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
-    # Not compressed, so that the bytes do not depend on zlib. numpy dates every member 1980-01-01.
+    # The arrays are not compressed, so that the bytes do not depend on zlib. numpy dates every member 1980-01-01.
     np.savez(root / FILES[0], images=split.test_images, labels=split.test_labels)
     np.savez(root / FILES[1], allow_pickle=False, **weights_of(network))
     write_calibration(root, split)

@@ -308,7 +308,7 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
 
 def _differences(stored: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys([*derived, *stored]):
-        if key != "environment":  # compared separately, with environment.json
+        if key != "environment":  # the environment is compared separately, with environment.json
             ours, theirs = (_without_folders(content.get(key)) for content in (stored, derived))
             yield from copies.compared(key, ours, theirs)
 

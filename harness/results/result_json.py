@@ -233,7 +233,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
             if numbers.kept_up:
-                # Otherwise the queue grows, which looks like a drift on any machine.
+                # If the run did not keep up, the queue grows, which looks like a drift on any machine.
                 yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
@@ -244,7 +244,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
     if findings.loaded is not None:
         sha256 = findings.loaded.model_sha256
-        # not_for_submission reports --model-file, and config.yaml contains the file's digest
+        # A --model-file counts as pinned, because not_for_submission reports the option and config.yaml contains the
+        # file's digest.
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
         if not findings.model.unpinned_own:  # not_for_submission reports such a model
             yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
@@ -485,7 +486,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         plan["issuer_slice"] = ended["slice"]
     if ended.get("elastic"):
         done = last.done if last else None
-        wide = findings.spec.instances  # because the wide instance is the last worker
+        wide = findings.spec.instances  # number of the wide instance, which is the last worker
         samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
         plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan

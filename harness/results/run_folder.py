@@ -121,7 +121,8 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # otherwise another run took the name after it was chosen
+            # If the two names differ, another run took `final` after it was chosen.
+            if free_name(final) == final:
                 raise
 
 

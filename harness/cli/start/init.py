@@ -107,7 +107,7 @@ def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
         raise ConfigError(f"--model {model} does not exist: pass the path of a model file")
     out = out or _beside(model)
     shapes = _shapes(options)
-    if out.exists():  # checked before the framework starts, which is slow
+    if out.exists():  # this check comes first, because the framework starts slowly
         raise ConfigError(
             f"{out} already exists and will not be overwritten: pass a different --out"
         )

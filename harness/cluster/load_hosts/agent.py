@@ -96,7 +96,8 @@ class Agent:
     def _answer(self, connected: socket.socket, peer: str) -> None:
         with closing(channel_over(connected)) as channel:
             try:
-                with suppress(OSError):  # the machine that started the run is lost
+                # The connection to the machine that started the run is lost.
+                with suppress(OSError):
                     self._hear(channel, connected, peer)
             except BaseException as e:  # noqa: BLE001 - shown there
                 channel.send_error(e)
@@ -229,7 +230,7 @@ class _Part:
             while (message := self._channel.receive()) is not None:
                 self._receives[message["event"]](message)
         except OSError:
-            pass  # the machine that started the run is lost
+            pass  # the connection to the machine that started the run is lost
         except (ValueError, KeyError, TypeError) as e:
             say(f"the run sent a message that no run sends, and was closed: {e!r}")
         finally:

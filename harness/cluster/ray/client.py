@@ -49,7 +49,7 @@ _LOOK_EVERY_S = 0.2
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # As soon as the client is gone, the cluster ends the harness's actors.
+    # With 0, the cluster ends the harness's actors as soon as the client is gone.
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }

@@ -30,10 +30,10 @@ def _place(channel: Channel) -> None:
     if message is None:
         return
 
-    end = select.poll()  # unlike `select`, it accepts descriptors above 1023
+    end = select.poll()  # unlike `select`, `poll` accepts descriptors above 1023
     end.register(channel, select.POLLIN)
 
-    def is_gone() -> bool:  # readable means closed, because nothing follows `setup`
+    def is_gone() -> bool:  # a readable channel is closed, because no message follows `setup`
         return bool(end.poll(0))
 
     in_calls = message["transport"] == "actor"

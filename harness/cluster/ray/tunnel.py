@@ -53,7 +53,7 @@ class TunnelEnd:
 
     async def close(self, number: int) -> None:
         end = self._ends.pop(number, None)
-        if end is not None:  # otherwise the connection was never opened
+        if end is not None:  # `end` is None if the connection was never opened
             end[1].close()
 
 
@@ -118,7 +118,7 @@ async def _there(end: Any, number: int, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(PIECE_BYTES):
         await end.send.remote(
             number, data
-        )  # awaited one by one, because an asynchronous actor may reorder calls
+        )  # each call is awaited, because an asynchronous actor may reorder concurrent calls
 
 
 async def _back(end: Any, number: int, writer: asyncio.StreamWriter) -> None:

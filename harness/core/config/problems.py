@@ -91,7 +91,7 @@ def _slo_problems(options: RunOptions) -> Iterator[str]:
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
-        return  # another check already refuses each of these options
+        return  # another check already refuses these options for a scenario without a schedule
     values = {
         "--arrivals": options.arrivals,
         "--concurrency": options.concurrency,

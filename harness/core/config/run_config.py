@@ -57,7 +57,7 @@ def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> 
     errors.
     """
     if "backend" in raw and raw["backend"] is None:
-        raw = {**raw, "backend": "null"}  # YAML reads the bare word as None
+        raw = {**raw, "backend": "null"}  # YAML reads the bare word null as None
     return parse_values(RunConfig, raw, source, problems)
 
 

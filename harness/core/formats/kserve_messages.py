@@ -40,7 +40,8 @@ def tensor(message: memoryview) -> dict[str, Any]:
     shape: list[int] = []
     contents = memoryview(b"")
     for number, value in fields(message):
-        if number == SHAPE:  # one field per dimension, or all dimensions packed into one field
+        # a shape has one field per dimension, or one packed field with all dimensions.
+        if number == SHAPE:
             shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
         elif isinstance(value, int):
             continue

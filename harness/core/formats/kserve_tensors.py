@@ -57,7 +57,8 @@ def datatype_of(dtype: str) -> str | None:
 
 
 def datatype_of_array(array: Array) -> str | None:
-    if not array.dtype.isnative:  # the protocol is little-endian, like every supported machine
+    # Only little-endian arrays fit the protocol; every supported machine is little-endian.
+    if not array.dtype.isnative:
         return None
     return "BYTES" if array.dtype.kind in "OSU" else _BY_DTYPE.get(array.dtype.name)
 

@@ -196,7 +196,7 @@ def _refused(body: bytes) -> str:
         counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}
         why = partial.get("errorMessage", "")
     except (ValueError, TypeError, AttributeError):
-        return ""  # the sender of status 200 is not a collector
+        return ""  # the server that sent status 200 is not a collector
     dropped = [f"{count:,} {noun}" for noun, count in counts.items() if count]
     why = why or "it gives no reason"
     return one_line(f"it dropped {' and '.join(dropped)}: {why}") if dropped else ""

@@ -192,5 +192,6 @@ def meter(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    known = _ARGUMENTS.fullmatch(text)  # `publish` has already replaced the arguments
+    # `text` matches if `publish` has already replaced the arguments.
+    known = _ARGUMENTS.fullmatch(text)
     return text if known else f"arguments-{_digest(text)}"

@@ -158,7 +158,7 @@ def _character(char: str) -> str:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")
     if char == " ":
         forms.append(r"\+")
-    # Plain comes last, because `&` also begins an escape.
+    # The plain character comes last, because `&` also begins the longer forms.
     return f"(?:{'|'.join([*forms, re.escape(char)])})"
 
 

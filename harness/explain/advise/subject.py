@@ -49,7 +49,8 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
             f"model {subject.model.name!r} has states, constants or other batch axes, which `advise` does not support: "
             "use `profile` to see its layers, and `tune` to find its best settings"
         )
-    with ExitStack() as first:  # closed early, so that it does not disturb the measurement
+    # This stack is closed early, so that its contents do not disturb the measurement.
+    with ExitStack() as first:
         runner = open_runner(subject, first)
         if runner.fixed not in (None, options.batch):
             raise ConfigError(

@@ -54,9 +54,10 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
             f"backend {config.backend!r} reads no model file: there is no cold start to measure"
         )
     dataset = config.dataset or default_dataset(model)
-    # because without a manifest, only the backend knows the model's inputs
+    # The dataset can be checked at this point only with a manifest, because otherwise only the backend knows the
+    # model's inputs.
     if model.manifest is not None:
-        # refuses a wrong dataset before any conversion
+        # This call refuses a wrong dataset before any conversion.
         open_dataset(config, model, dataset, model.inputs)
     threads = options.threads or available().planned
     return Subject(config, model, path, dataset, threads, fetched)

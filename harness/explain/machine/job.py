@@ -111,7 +111,8 @@ def _measure(
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
-                REPORT.save(content, folder)  # saved first, because the database may fail
+                # The report is saved first, because the database may fail.
+                REPORT.save(content, folder)
                 if "missing" not in event.result:
                     database.add([(keys[name], name, event.result)])
                 pace.ended(time.monotonic() - begun_s)

@@ -218,7 +218,7 @@ class _ProfileJob(Study[ProfileOptions]):
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # Ctrl-C stops the run, whose results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            # the run wrote these only for a folder of many runs
+            # The run wrote these two entries, but only a folder of many runs needs them.
             for left in ("latest", "runs.sqlite"):
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)

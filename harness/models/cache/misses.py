@@ -69,7 +69,8 @@ def _pairs(members: Members, pairs: int) -> dict[str, Any]:
 
     ways = {"plain_ns": plain, "cached_ns": cached}
     for way in ways.values():
-        way(count - 1)  # not timed, because the first load of a process also imports modules
+        # This load is not timed, because the first load of a process also imports modules.
+        way(count - 1)
     times: dict[str, list[int]] = {name: [] for name in ways}
     for pair in range(pairs):
         for name in [*ways][:: 1 if pair % 2 else -1]:

@@ -160,7 +160,8 @@ class Generator:
         answered = [*self._working]
         if self.prefixes is not None:
             for row, one in enumerate(answered):
-                if one.finish_reason:  # the last token was returned but never passed to the model
+                # The last token of a finished answer was never passed to the model.
+                if one.finish_reason:
                     self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
         return answered

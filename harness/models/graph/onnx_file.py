@@ -239,7 +239,7 @@ def _set_sizes(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
     refuse((*problems, *missing.values()))
-    if used:  # drop the inner shapes, because the file stores them for other input sizes
+    if used:  # the file's inner shapes are dropped, because they belong to other input sizes
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used

@@ -148,7 +148,7 @@ def _beside(path: Path, name: str) -> Path:
         # The model may be a link, for example into a cache that stores files by digest, so both the link's folder and
         # its target's folder count.
         homes = (path.parent.resolve(), path.resolve().parent)
-        # Avoids place.resolve(), which raises an error for a loop of links before Python 3.13.
+        # realpath is used because place.resolve() raises an error for a loop of links before Python 3.13.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
     except (OSError, ValueError):  # the path is too long or contains a NUL

@@ -261,7 +261,7 @@ class Model:
             if there is not None and there.resolve() == path.resolve():
                 return file.names
         kind = format_of(path)
-        # not a known format, so it is ONNX Runtime's .ort
+        # A file of unknown format can only be ONNX Runtime's .ort.
         own = kind.name if kind is not None else "onnx"
         source = files.get(MADE_OF.get(own, own)) or files.get(own)
         return source.names if source is not None else {}

@@ -38,7 +38,7 @@ def _formats(node: ast.ClassDef) -> tuple[str, ...] | None:
             assert isinstance(line, ast.Assign | ast.AnnAssign)
             try:
                 return tuple(ast.literal_eval(line.value)) if line.value is not None else None
-            except (ValueError, TypeError):  # the class computes its formats
+            except (ValueError, TypeError):  # the class computes the value of `formats`
                 return None
     return None
 

@@ -96,7 +96,7 @@ class _Wheel:
             info = self._file.getinfo(name)
             _check_size(name, info.file_size, info.compress_size)
             _check_space(name, info.file_size, self._path)
-            # safe, because zipfile reads at most file_size bytes
+            # The copy is bounded, because zipfile reads at most file_size bytes.
             with self._file.open(info) as source:
                 shutil.copyfileobj(source, out, _PIECE_BYTES)
 

@@ -68,7 +68,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
 def check_archive(name: PackageName, path: Path) -> None:
     """Raises ConfigError if a wheel's file name does not contain the requested name and version."""
     if name.prefix != PYPI:
-        return  # npm's file names are ambiguous, because @a/b and a-b have the same one
+        return  # npm's file names are ambiguous: the packages @a/b and a-b have the same file name
     try:
         package, version, *_ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as e:

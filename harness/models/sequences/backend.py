@@ -195,7 +195,7 @@ class SequenceBackend:
         return _alone_or_named({n: self._rows(n, rows, count) for n, rows in answers.items()})
 
     def _by_sample(self, answers: Arrays, count: int) -> Outputs:
-        # the batch is one sample, whose answer is the whole output
+        # The batch contains one sample, and the whole output is the answer to this sample.
         if self.layout.rows_follow_data:
             return {
                 name: [rows] if self.layout.outputs[name] is None else self._rows(name, rows, count)  # type: ignore[misc]

@@ -273,7 +273,8 @@ def problem(error: Any) -> str:
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     message, value = str(error["msg"]).replace("valid tuple", "list"), error["input"]
-    if error["type"] == "literal_error":  # value first, because a long list of names may be cut off
+    # The value comes first, because a long list of names may be cut off.
+    if error["type"] == "literal_error":
         names = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
         return f"{value!r:.60} is not one of {names}"
     is_long = error["type"] == "extra_forbidden" or isinstance(value, dict | list | tuple)

@@ -101,7 +101,8 @@ def _equal(text: str, logged: object) -> bool:
         return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
-            unit = 10.0 ** -len(text.partition(".")[2])  # because Server's rates have two decimals
+            # The unit of the last digit, because Server's rates have two decimals.
+            unit = 10.0 ** -len(text.partition(".")[2])
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
         except (ValueError, OverflowError):  # not a number, or an integer too large for a float
             return False

@@ -69,7 +69,7 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
     store: the store's address. target: the option that set this address.
     """
-    # Computes everything before anything is sent, because each step may fail.
+    # All values are computed before anything is sent, because each computation may fail.
     tags, metrics, params = _tags(run), _metrics(run), _params(run)
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:

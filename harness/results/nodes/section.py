@@ -78,7 +78,7 @@ def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
         return {}
     columns = run.done.columns
     server = columns.get("server")
-    if server is None:  # because all samples went to the first node
+    if server is None:  # the column is missing if all samples went to the first node
         return columns if number == 0 else {}
     mine = server == number
     return {name: values[mine] for name, values in columns.items()} if mine.any() else {}

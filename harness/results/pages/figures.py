@@ -205,7 +205,7 @@ def _batches(run: Evidence) -> Iterator[Figure]:
         "Number of batches of each size.",
         [{**bar, "name": "batches"}],
         {
-            # plotly would place marks at fractions between two sizes.
+            # By default, plotly would place marks at fractions between two sizes.
             "xaxis": {
                 "title": "samples in the batch",
                 "range": [0, float(sizes[-1]) * 1.02 + width],

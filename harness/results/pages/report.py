@@ -64,7 +64,8 @@ def page_differences(folder: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8", errors="replace")
     top, bottom = list(_top(run)), list(_bottom(run))
     numbers = list(_numbers(run.result))
-    blocks = (top[:1], top[2:], numbers, bottom[:-1])  # leaves out the folder's name and path
+    # These slices leave out the folder's name and path.
+    blocks = (top[:1], top[2:], numbers, bottom[:-1])
     if not all(typeset("\n".join(block)) in text for block in blocks):
         yield f"{page} differs from the run's other files: `report {folder}` writes it again"
 

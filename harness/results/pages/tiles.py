@@ -44,7 +44,7 @@ class Tile(NamedTuple):
 
 def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
     """Returns at most MOST tiles. A number that was not measured gets no tile. result: the content of result.json."""
-    if result["mode"] == "accuracy":  # because the headline is the score
+    if result["mode"] == "accuracy":  # the headline of an accuracy run is the score
         return []
     scenario, known = scenario_named(result["scenario"]), numbers(result)
     tokens = list(_tokens(result, known))
@@ -92,7 +92,8 @@ def _latencies(result: Mapping[str, Any], scenario: Scenario, known: _Numbers) -
         if slo is not None and name == main:
             bound = beside_slo(result, name, one.value, slo).lstrip(" ,")
             is_bad = one.value > slo.bound_ns
-        is_known = (one.low, one.high) != OPEN  # the headline already says why it is unknown
+        # The headline already says why an open interval is unknown.
+        is_known = (one.low, one.high) != OPEN
         interval = interval_of(result, name, one.value).strip(" ()") if is_known else ""
         about = "; ".join(filter(None, (bound, interval)))
         yield Tile(f"{name} latency", show_ns(one.value), about, is_bad)
@@ -136,7 +137,7 @@ def _energy(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
     """Yields the energy from the first meter with a reading."""
     for reading in ((result.get("power") or {}).get("readings") or ())[:1]:
         per = "sample" if scenario.all_at_once else "query"
-        # because the domain is then a long sentence
+        # An estimate's domain is a long sentence, so the tile only says "estimated".
         is_estimate = reading["provenance"] == "estimated"
         number = show_si(reading[f"joules_per_{per}"], "J")
         yield Tile(f"Energy per {per}", number, "estimated" if is_estimate else reading["domain"])

@@ -296,7 +296,8 @@ def _growth(
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
             points.append((at, counter(row)))
-        except KeyError:  # the machine does not report it, or the process has not started yet
+        # The machine does not report this counter, or the process has not started yet.
+        except KeyError:
             continue
     x, y = np.array(points, np.float64).reshape(-1, 2).T
     later = np.diff(x) > 0

@@ -142,7 +142,7 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            # because results show homes as ~
+            # Both forms of the path are replaced, because results show home folders as ~.
             for text in dict.fromkeys((path, private.hide(path))):
                 self._add(text, replaced)
 

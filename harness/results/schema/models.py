@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this TypedDict before Python 3.12
 
 
 class Loads(TypedDict):

@@ -7,7 +7,7 @@ docstrings.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this TypedDict before Python 3.12
 
 from harness.results.schema import machine, performance
 from harness.results.schema.client import (

@@ -83,7 +83,7 @@ def sign(folder: Path, key: Path) -> str:
     """Signs the folder's seal. Returns why signing failed; '' if it succeeded."""
     words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
     try:
-        # otherwise ssh-keygen asks whether to overwrite it
+        # If the old signature remains, ssh-keygen asks whether to overwrite it.
         (folder / SIGNATURE).unlink(missing_ok=True)
         done = _run("sign", words, may_ask=_has_terminal())
     except PluginUnavailable as e:

@@ -79,7 +79,7 @@ def step_of(values: Array) -> Step:
     if n < FEWEST:
         return Step(0, 1.0)
     _, place, tied = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(tied) - (tied - 1) / 2)[place]  # the mean rank of equal values
+    ranks = (np.cumsum(tied) - (tied - 1) / 2)[place]  # equal values get their mean rank
     before = np.arange(1, n)
     statistic = np.abs(2.0 * np.cumsum(ranks)[:-1] - before * (n + 1))
     at = int(np.argmax(statistic))

@@ -202,7 +202,7 @@ def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
     work = np.cumsum(weights[used][order])
     last = np.flatnonzero(
         np.diff(times, append=times[-1] + 1)
-    )  # the last answer of each group of simultaneous answers
+    )  # of the answers with the same time, only the last counts
     times, work = times[last], work[last]
     batches = _batches(len(times) - 1)
     if batches < LEAST_BATCHES:

@@ -158,7 +158,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"{show_percent(client['busy_seconds'] or 0)} of the seconds"
         )
     closed = all_at_once or run.plan.concurrency is not None
-    # Once the server is given up, samples fail at once, so their rate says nothing about the client.
+    # After the run gives up the server, samples fail at once, so the rate of completions says nothing about the client.
     ceiling = None if client_told(run)["server_gone"] else client["ceiling_per_s"]
     if closed and ceiling and completed_per_s and completed_per_s > REACHED_REASON * ceiling:
         yield (

@@ -191,7 +191,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
         queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
         ours = judged(run.done, plan.samples_per_query, bound) if late and run.done else None
-        # The log's latencies are slightly longer, so it may count more late queries than the journal.
+        # The log's latencies are slightly longer than the journal's, so the log may count more late queries.
         if ours is None or late > ours.late or not only_failures_are_late(run, ours):
             yield too_late(Judged(bound, late, queries, None), run)
     elif log.get("result_validity") != "VALID" and not missed:

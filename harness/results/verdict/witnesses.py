@@ -146,8 +146,8 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
     if not len(latency_ns):
         return
     # LoadGen started its schedule no earlier than our timestamps show, and no later than its first call. A pause
-    # between our timestamp of the fastest answer and LoadGen's moves the computed start back by the length of the
-    # pause.
+    # between our timestamp of the fastest answer and LoadGen's timestamp moves the computed start back by the length of
+    # the pause.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
     keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
@@ -224,7 +224,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     columns = done.columns
     own = (
         ["scheduled_ns"] if run.plan.harness_scheduled else []
-    )  # LoadGen's scheduled times are only estimates
+    )  # LoadGen's scheduled times are only estimates, so they are left out
     stamps = [*own, "entry_ns", *(end for _, end in [*done.edges.values()][1:])]
     for earlier, later in pairwise(stamps):
         before = columns[later] < columns[earlier]
@@ -248,7 +248,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows differs from its size"
     if done.is_remote or done.generates:
-        return  # one writer's rows overlap, because it has many samples in flight
+        return  # one writer has many samples in flight, so its rows overlap
     begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))
     order = np.lexsort((begin, worker))
     same = worker[order][1:] == worker[order][:-1]

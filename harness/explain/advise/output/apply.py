@@ -32,7 +32,8 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
         config = replace(
             RunConfig(scenario="offline", **run),
-            max_batch=advice["batch"],  # otherwise, each warm-up would choose a batch size
+            # Without this value, the warm-up of each run would choose a batch size.
+            max_batch=advice["batch"],
             **_options(text, folder),
         )
         write_yaml(folder / name, to_plain(replace(config, **resolved.absolute(config))))

@@ -70,7 +70,8 @@ class _SyntheticGraph:
             names[tensor.name] = prefix + tensor.name
             tensor.name = names[tensor.name]
         self.initializers += body.initializer
-        for node in body.node:  # the layer and the DequantizeLinear nodes before it
+        # The nodes are the layer and the DequantizeLinear nodes before the layer.
+        for node in body.node:
             names |= {name: prefix + name for name in node.output if name}
             for side in (node.input, node.output):
                 side[:] = [names[name] for name in side]

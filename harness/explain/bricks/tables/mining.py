@@ -75,7 +75,7 @@ def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):
-        if open_until <= i:  # no later layer reads a tensor from before i
+        if open_until <= i:  # no layer after i reads the output of a layer before i
             if i > begin:
                 yield range(begin, i + 1)
             begin = i + 1

@@ -115,7 +115,7 @@ class CommandMeter:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        printed = select.poll()  # used because, unlike `select`, it supports descriptors above 1023
+        printed = select.poll()  # unlike `select`, `poll` supports descriptors above 1023
         printed.register(fd, select.POLLIN)
         if not printed.poll(max(0.0, limit_s) * 1000):
             raise TimeoutError

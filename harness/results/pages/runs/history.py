@@ -268,7 +268,8 @@ def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
     return {
         "x": [_start(row) for row, _ in points],
         "y": [float(f"{number.value:.6g}") for _, number in points],
-        "cliponaxis": False,  # an accuracy of 100 % lies on the edge
+        # Otherwise a point on the edge, such as an accuracy of 100 %, would be clipped.
+        "cliponaxis": False,
         "text": [hover(row) for row, _ in points],
     }
 
