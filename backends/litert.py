@@ -29,7 +29,8 @@ class LiteRtBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._interpreter = Interpreter(str(self._path), num_threads=self._setup.threads)
         self._weights = list(_weights(self._interpreter))
-        self._allocate()  # must come first: LiteRT refuses to allocate once a signature runner exists
+        # This call must come first: LiteRT refuses to allocate once a signature runner exists.
+        self._allocate()
         signatures = list(self._interpreter.get_signature_list())
         if len(signatures) == 1:
             runner = self._interpreter.get_signature_runner(signatures[0])
@@ -67,7 +68,7 @@ class LiteRtBackend(FrameworkBackend):
         return named(self._outputs, [interpreter.get_tensor(index) for index in self._fetches])
 
     def _resize(self, inputs: Mapping[str, Array]) -> None:
-        # Stays empty if a call below fails, so that the next batch resizes again.
+        # `_shapes` stays empty if a call below fails, so that the next batch resizes again.
         self._shapes = {}
         for name, index in self._feeds:
             self._interpreter.resize_tensor_input(index, inputs[name].shape, strict=True)

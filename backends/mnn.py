@@ -186,7 +186,7 @@ class MnnBackend(FrameworkBackend):
         del self._feeds, self._fetches, self._hosts, self._session, self._interpreter
 
     def _resize(self, shapes: list[tuple[int, ...]]) -> None:
-        # Stays empty if a call below fails, so that the next batch resizes again.
+        # `_shapes` stays empty if a call below fails, so that the next batch resizes again.
         self._shapes = []
         for port, shape in zip(self._feeds, shapes, strict=True):
             self._interpreter.resizeTensor(port.tensor, shape)

@@ -186,7 +186,7 @@ class NcnnBackend(FrameworkBackend):
             code, mat = extractor.extract(blob)
             if code != 0 or mat.empty():
                 raise ValueError(f"ncnn returned error {code}")
-            rows.append(np.array(mat))  # takes a fifth of the time of mat.numpy().copy()
+            rows.append(np.array(mat))  # this copy takes a fifth of the time of mat.numpy().copy()
         return rows
 
     def _joined(self, answers: Sequence[Sequence[Array]]) -> Outputs:
@@ -197,7 +197,7 @@ class NcnnBackend(FrameworkBackend):
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
-            # because light mode would free blobs that are read later
+            # Light mode would free blobs that are read later.
             extractor.set_light_mode(False)
             for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
                 step(extractor, index, tops)

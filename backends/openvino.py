@@ -40,14 +40,15 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # Fixed, because the batch is always 1 in this case, and an open size costs 3 % in SqueezeNet.
+            # The size is fixed, because the batch is always 1 in this case, and an open size costs 3 % in SqueezeNet.
             model.reshape({port: self._of_one(port) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),
             "INFERENCE_PRECISION_HINT": self._option["precision"],
             "INFERENCE_NUM_THREADS": self._setup.threads,
             "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,  # because OpenVINO would pin every instance to the same cores
+            # Otherwise OpenVINO would pin every instance to the same cores.
+            "ENABLE_CPU_PINNING": False,
             "PERF_COUNT": self._counts,
         }
         with signal_stack.kept():
@@ -87,7 +88,7 @@ class OpenVinoBackend(FrameworkBackend):
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         # OpenVINO reads the inputs in place, and copies only read-only inputs.
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
-        # Copied, because the next `infer` overwrites the same memory.
+        # The rows are copied, because the next `infer` overwrites the same memory.
         return named(self._outputs, [rows.copy() for rows in results.to_tuple()])
 
     @property

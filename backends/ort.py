@@ -70,7 +70,7 @@ class OrtBackend(FrameworkBackend):
         if provider != _PROVIDERS["cpu"]:
             # because the framework prints the names of missing libraries
             with redirect_stdout(sys.stderr):
-                # loads CUDA and cuDNN from Python packages, which the loader does not search
+                # This call loads CUDA and cuDNN from Python packages, where the dynamic loader does not search.
                 ort.preload_dlls()
         try:
             session = ort.InferenceSession(
@@ -84,7 +84,7 @@ class OrtBackend(FrameworkBackend):
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         except Exception as e:
             if _UNREGISTERED not in str(e):
-                raise  # the caller explains it
+                raise  # the caller explains the error
             raise ConfigError(
                 f"{self._path}: ONNX Runtime cannot load it, because an operator belongs to another library "
                 f"({one_line(e)}): export the model without it, or write a backend that loads the library"
@@ -95,7 +95,7 @@ class OrtBackend(FrameworkBackend):
                 f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
                 "check that its library is installed and the device is visible"
             )
-        session.disable_fallback()  # because a failing provider must fail the batch
+        session.disable_fallback()  # if the provider fails, the batch must fail, too
         self._session = session
         # The public `run` first checks the names in the feed, which takes 1.5 us, and then calls this method.
         self._run = getattr(session, "_sess", session).run
@@ -183,7 +183,7 @@ class OrtBackend(FrameworkBackend):
         # `all` adds processor-specific layouts to `extended`. The layouts can slow down small models, so both levels
         # are tried.
         graph = {"graph": ("extended",)}
-        # because the calling thread is the only one, no other thread could spin
+        # With one thread, the calling thread is the only one, so no other thread could spin.
         alone = self._setup.threads == 1
         return graph if alone else {"spinning": ("on", "off"), **graph}
 
@@ -202,7 +202,8 @@ class OrtBackend(FrameworkBackend):
         assert binding is not None
         for name, rows in inputs.items():
             binding.bind_cpu_input(name, rows)
-        for name in self._names:  # bound again for each batch, because the shape may change
+        # The outputs are bound for each batch, because their shape may change.
+        for name in self._names:
             binding.bind_output(name)
         self._session.run_with_iobinding(binding)
         return named(self._names, binding.copy_outputs_to_cpu())

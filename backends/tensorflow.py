@@ -79,7 +79,8 @@ class TensorFlowBackend(FrameworkBackend):
         self._model, function = saved_model.load(path)
         self._weights = weights_of(function)
         specs = function.structured_input_signature[1]
-        names = list(function.function_type.parameters)  # in the order of the flat arguments
+        # The names are in the order of the flat arguments.
+        names = list(function.function_type.parameters)
         self._read(function)
         self._call = self._traceable = _flat_call(function)
         outputs = tuple(
@@ -89,7 +90,7 @@ class TensorFlowBackend(FrameworkBackend):
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Loads weights and layers; refuses code in the file (Lambda layers)."""
-        # because Keras would report it as missing
+        # Keras would report a file of another type as missing.
         if path.is_file() and not zipfile.is_zipfile(path):
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)

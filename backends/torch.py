@@ -35,10 +35,12 @@ from harness.types import (
 
 _EXPECTED_WARNINGS = (
     "The given buffer is not writable",  # warning of torch.export.load
-    "The given NumPy array is not writable",  # the array is a view of the dataset; this code does not write to its input
+    # The array is a view of the dataset; this code does not write to its input.
+    "The given NumPy array is not writable",
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
-    "TensorFloat32 tensor cores",  # because the user chooses them with precision=tf32
-    "Synchronization debug mode is a prototype",  # used before a capture, to find modules that wait for the GPU
+    "TensorFloat32 tensor cores",  # the user chooses TensorFloat32 with precision=tf32
+    # This mode is used before a capture, to find modules that wait for the GPU.
+    "Synchronization debug mode is a prototype",
 )
 
 _PRECISIONS = {
@@ -252,7 +254,7 @@ class TorchBackend(FrameworkBackend):
                 "--backend-option compile=on"
             )
         setup = self._setup
-        if setup.device != "cpu":  # because on a GPU, a CUDA graph would hide the operators
+        if setup.device != "cpu":  # on a GPU, a CUDA graph would hide the operators
             setup = replace(setup, options={**setup.options, "cuda_graph": "off"})
         return TorchProfiler(_Recorded(setup))
 

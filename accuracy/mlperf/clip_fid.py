@@ -118,7 +118,8 @@ def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
     for index, payload in answers:
         try:
             pixels = pixels_of(payload)
-        except (OSError, ValueError, SyntaxError) as e:  # Pillow raises these for a broken PNG
+        # Pillow raises these errors for a broken PNG.
+        except (OSError, ValueError, SyntaxError) as e:
             what = f"an image of {SIDE} x {SIDE} pixels"
             raise UnusableAnswer(
                 f"the answer to sample {index} is not {what}: {one_line(e)}"

@@ -57,7 +57,7 @@ class LlamaCppBackend(TokenEngine):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._setup.threads
         kind = getattr(xllamacpp.ggml_type, _CACHES[self._option["cache"]])
         params.cache_type_k = params.cache_type_v = kind
-        params.cache_prompt = False  # so that every prompt is computed
+        params.cache_prompt = False  # every prompt must be computed in full
         params.cache_ram_mib = 0
         params.warmup = False
         params.fit_params = False

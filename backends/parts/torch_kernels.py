@@ -71,7 +71,7 @@ class TorchProfiler(TwinProfiler):
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
-                # because without waiting, only the launches would be timed
+                # Without waiting, only the launches would be timed.
                 if self._program.on_gpu:
                     torch.cuda.current_stream().synchronize()
             return self._answer

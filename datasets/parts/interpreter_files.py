@@ -107,7 +107,7 @@ def _is_certain(kind: _Type, name: str, path: Path) -> bool:
         if kind.is_text:
             content.decode("utf-8")
         return kind.is_one(content)
-    except (OSError, ValueError):  # skips a file that is unreadable, not UTF-8 or not valid
+    except (OSError, ValueError):  # the file is unreadable, not UTF-8 or not valid
         return False
 
 

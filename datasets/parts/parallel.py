@@ -30,7 +30,8 @@ def each(
     enough: number of bad samples after which the work stops.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # the threads share it, because next(todo) is atomic under the GIL
+    # The threads share this iterator, because next(todo) is atomic under the GIL.
+    todo = iter(range(count))
     taken = 0
     stop = False
 

@@ -93,7 +93,7 @@ def _read_wav_header(path: Path) -> _Wav:
 def _format(form: bytes, start: int, size: int) -> _Wav:
     tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if tag == _EXTENSIBLE:
-        # because the sub-format's GUID begins with the tag
+        # The sub-format's GUID begins with the tag.
         (tag,) = struct.unpack_from("<H", form, 24)
     if tag != _PCM:
         name = _FORMATS.get(tag, f"of format {tag}")

@@ -170,7 +170,7 @@ class TableDataset(LoadedRows):
         vocabularies: dict[str, Path] = {}
         encoded: dict[
             tuple[object, ...], dict[str, Array]
-        ] = {}  # by column and settings: ids, mask and types
+        ] = {}  # maps column and settings to IDs, mask and types
         for spec in self._setup.inputs:
             step = own_step(self._setup, spec.name, "tokenise")
             if step is None:
@@ -225,7 +225,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # imported in this place, because only tables with text need the package
+    try:  # the module is imported here, because only tables with text need its package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

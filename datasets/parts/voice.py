@@ -41,7 +41,7 @@ _MOST_HZ = 7600.0
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
     """Returns a spoken phrase with a peak of 0.3."""
-    # a factor for the formants, which are higher in a shorter throat
+    # A factor for the frequencies of the formants, which are higher in a shorter throat.
     size = random.uniform(1.0, 1.2)
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]

@@ -141,7 +141,7 @@ def _table(path: Path) -> Iterator[Row]:
 
 
 def _pyarrow() -> ModuleType:
-    try:  # imported here because only Parquet files need the package
+    try:  # the package is imported here, because only Parquet files need it
         pq = import_module("pyarrow.parquet")
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

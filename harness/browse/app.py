@@ -178,7 +178,8 @@ def _is_plotly(name: str) -> bool:
 def _plotly() -> Response:
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable",
-        "Cross-Origin-Resource-Policy": "cross-origin",  # because a sandboxed page counts as a separate origin
+        # A sandboxed page counts as a separate origin, and must still load the files of this server.
+        "Cross-Origin-Resource-Policy": "cross-origin",
     }
     return Response(
         pages.plotly_script()[0].read_bytes(), media_type="text/javascript", headers=headers
@@ -224,7 +225,8 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         loop="asyncio",
         proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS + 1,
-        timeout_graceful_shutdown=1,  # because live pages never end by themselves
+        # Live pages never end by themselves, so the shutdown must not wait longer.
+        timeout_graceful_shutdown=1,
     )
     os.nice(NICENESS)
     say(f"browse reads {folder}")
@@ -233,7 +235,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     say("Ctrl-C ends it")
     if token is not None:
         say("anyone with this address can see all runs, and the connection is not encrypted")
-    with suppress(KeyboardInterrupt):  # because uvicorn raises the signal again after its shutdown
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         uvicorn.Server(config).run(sockets=[listening])
     return 0
 

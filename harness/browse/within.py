@@ -29,7 +29,8 @@ def open_file(root: Path, relative: str) -> BinaryIO:
     Raises OSError if the file does not exist, and ConfigError if the path leads outside the folder.
     """
     *parents, name = _parts(relative)
-    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # because the user chose the root itself
+    # The user chose the root, so the root itself may be a link.
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
     try:
         for parent in parents:
             inner = os.open(parent, _FOLDER, dir_fd=at)

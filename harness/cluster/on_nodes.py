@@ -256,7 +256,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                 except TimeoutError:
                     continue
                 if message is None and stopping.caught is not None:
-                    return stopping.caught  # stopped before any node was reserved
+                    return stopping.caught  # a signal came before any node was reserved
                 if message is None:
                     raise PluginUnavailable(
                         f"on: the process that calls Ray ended with status {process.wait()}"

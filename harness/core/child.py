@@ -315,7 +315,8 @@ def _remove_generated_code() -> None:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # not empty, because other processes keep files there
+            # The folder is not empty, because other processes keep files there.
+            with suppress(OSError):
                 Path(cache_from_source(path)).parent.rmdir()
 
 

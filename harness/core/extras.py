@@ -121,7 +121,7 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
     for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            continue  # every installation already contains it
+            continue  # every installation already contains this requirement
         if any(marker.evaluate({"extra": extra}) for extra in extras):
             parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             packages.append(f"{requirement.name}{parts}{requirement.specifier}")

@@ -55,7 +55,7 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     remains, and every reader sees a complete file. new: whether to raise FileExistsError if `path` exists.
     """
     if new:
-        path.open("x").close()  # reserves the name for this process
+        path.open("x").close()  # creates an empty file, which reserves the name for this process
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
     try:
         yield temporary

@@ -64,7 +64,7 @@ def terminable() -> Iterator[None]:
 
 
 def _terminate(signum: int, _frame: object) -> None:
-    signal.signal(signum, signal.SIG_DFL)  # a second signal ends the process immediately
+    signal.signal(signum, signal.SIG_DFL)  # a second signal then ends the process immediately
     raise Terminated(signum)
 
 

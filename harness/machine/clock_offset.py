@@ -82,7 +82,7 @@ def step_ns(clocks: Sequence[ClockOffset]) -> int:
     largest = 0
     for before, after in pairwise(clocks):
         moved_ns = after.offset_ns - before.offset_ns
-        # Times two, because both clocks may be slewed.
+        # The allowance is doubled, because both clocks may be slewed.
         slewed_ns = abs(after.at_ns - before.at_ns) * 2 * MAX_SLEW_PPM / 1e6
         explained_ns = before.error_ns + after.error_ns + slewed_ns
         if abs(moved_ns) > max(explained_ns, abs(largest)):

@@ -115,7 +115,7 @@ class _Threads:
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
-        # Rebuilt at each reading, because the kernel may reuse the ID of an ended thread.
+        # `_places` is rebuilt at each reading, because the kernel may reuse the ID of an ended thread.
         before, self._places = self._places, {}
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has just ended

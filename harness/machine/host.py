@@ -169,7 +169,7 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
     """Returns the share of time that other guests took, or None if the kernel does not report it."""
     if "steal" not in after:
         return None
-    # without guest time, because user time already includes it
+    # Guest time is left out, because user time already includes it.
     total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
     return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
 

@@ -95,7 +95,8 @@ def harness_files(root: Path) -> Mapping[str, Any]:
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
     expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
-    # A release contains only `harness`; a folder `datasets` next to it may be HuggingFace's, so it is not compared.
+    # A release contains only `harness`; a folder `datasets` next to it may be HuggingFace's, so that folder is not
+    # compared.
     tops = sorted({_top(name) for name in expected}) or _CODE
     digests, lines = {}, {}
     for name, data in _files(root, tops, expected):

@@ -66,7 +66,7 @@ FILES = (
     "harness/models/shipped/digits_weights.npz",  # see Weights
     # the first CALIBRATED_ON training images, in the same format
     "datasets/parts/digits_calibration.npz",
-    # # The files contain the same weights. WRITERS maps the name of each format to the function that writes it.
+    # The files contain the same weights. WRITERS maps the name of each format to the function that writes it.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
     "harness/models/shipped/digits_savedmodel",
@@ -236,7 +236,7 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    # remove this folder, which is always empty, because git would not store it
+    # The folder is always empty, and is removed because git would not store it.
     (path / "assets").rmdir()
 
 

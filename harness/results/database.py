@@ -82,7 +82,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
     if path.is_symlink() and path.lstat().st_uid != os.geteuid():
         raise sqlite3.OperationalError("it is a link of another user")
     with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # because two first runs may start at the same time
+        db.execute("BEGIN IMMEDIATE")  # two runs may create the database at the same time
         version = _version(db)
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())

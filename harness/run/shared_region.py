@@ -28,7 +28,7 @@ def release(config: RunConfig, pid: int) -> None:
         (REGIONS / region).unlink()
     for server in servers_of(config):
         link = link_to(server, _DETACH_S)
-        # because the server may be gone or may already have released the region
+        # The server may be gone, or may already have released the region.
         with suppress(Exception):
             remote: type[SharesSamples] = registry.load("backend", config.backend)
             link.exchange(remote.detach(region, server.address.transport))

@@ -258,7 +258,7 @@ class OpenInference:
         """Returns the parts of the reply. The last argument is text that precedes the times in the header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
-        # Prevents negative times, which would occur if the clock was set back during the request.
+        # The limits below prevent negative times, which would occur if the clock was set back during the request.
         now_ns = time_ns()
         self.count(call.samples, stamps, now_ns)
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)

@@ -229,7 +229,7 @@ class Loop:
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
                 say(f"no more connections can be opened: {e.strerror}")
-                # The loop accepts connections again when one is closed.
+                # The loop accepts connections again when a connection is closed.
                 self._poll.unregister(self._listening.fileno())
                 self.accepts = False
             return
@@ -350,7 +350,7 @@ class Loop:
             return
         self._send(connection, [content])
         if is_last and connection.keeps_open and not connection.unsent:
-            # handles further requests that arrived together with the last one
+            # This call handles further requests that arrived together with the last one.
             self._answer(connection, time.time_ns())
 
     def _send(self, connection: _Connection, parts: Parts) -> None:
@@ -363,7 +363,7 @@ class Loop:
         except BlockingIOError:
             sent, size = 0, 1
         if sent < size:
-            # A copy, because the backend may write its next answer into the same memory.
+            # The rest is copied, because the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
             self._watch(connection, select.EPOLLOUT | self._while_incomplete(connection))
             self._patience.wait_for(connection, WAIT_NS)
@@ -391,7 +391,7 @@ class Loop:
         if connection.later is not None:
             return
         if connection.keeps_open:
-            # handles further requests that arrived together with the last one
+            # This call handles further requests that arrived together with the last one.
             self._answer(connection, time.time_ns())
         else:
             self._finish(connection)

@@ -288,7 +288,7 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
             try:
                 return _connect(server, (family, where), timeout_s, number)
             except ssl.SSLError:
-                raise  # raise at once, because the server responded, so its other addresses would not help
+                raise  # the server responded, so its other addresses would not help
             except OSError as e:
                 errors.append((family == socket.AF_INET6 and e.errno == errno.EADDRNOTAVAIL, e))
         told = [e for no_ipv6, e in errors if not no_ipv6] or [e for _, e in errors]

@@ -183,7 +183,8 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Looks again, because the issuing thread may have added a flight after the first look.
+                # The connection is offered again, because the issuing thread may have added a flight after the first
+                # look.
                 free.append(connection)
                 continue
             self._launch(connection, flight)
@@ -216,7 +217,7 @@ class Flights:
                 self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
         except OSError as e:
             self._report(connection, flight, e)
-        # The other thread may have dropped the connection before it could see the flight on it.
+        # The other thread may have dropped the connection before the flight was visible on it.
         if connection.is_dropped:
             self._report(connection, flight, ConnectionResetError(_CLOSED))
 
@@ -365,14 +366,15 @@ class Flights:
         self._discard(connection)
 
     def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
-        # Dropped first, because the sending thread checks `is_dropped` after it has set the connection's flight.
+        # The connection is dropped first, because the sending thread checks `is_dropped` after it has set the
+        # connection's flight.
         dropped = self._drop(connection)
         if dropped and isinstance(error, OSError) and not connection.parser.began:
             self._learn(connection)
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        # Requested last, so that a flight that must be sent again is already waiting for the new connection.
+        # The new connection is requested last, so that a flight that must be sent again is already waiting for it.
         if dropped:
             self._replace(connection)
 
@@ -390,7 +392,7 @@ class Flights:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
             other.number == number and other.replies > replies
-            # a copy, because the opening threads add connections
+            # iterates over a copy, because the opening threads add connections
             for other in list(self._open.values())
         ):
             self.closes_after[number] = replies
@@ -412,10 +414,11 @@ class Flights:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
             if dropped:
-                # Sent again on a new connection, because the server may have closed the other open connections too.
+                # The flight is sent again on a new connection, because the server may have closed the other open
+                # connections too.
                 self._again.append(flight)
             else:
-                # A new connection was requested earlier, but by now it may carry another flight.
+                # A new connection was requested earlier, but it may already carry another flight.
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"

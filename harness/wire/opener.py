@@ -69,7 +69,7 @@ class Opener(threading.Thread):
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - retried until the server's time limit
-                # Counted from the start of the attempt, because a single attempt that times out already takes
+                # The time counts from the start of the attempt, because a single attempt that times out already takes
                 # GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)

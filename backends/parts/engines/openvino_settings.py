@@ -29,7 +29,8 @@ def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:
         "INFERENCE_PRECISION_HINT": requested,
         "KV_CACHE_PRECISION": option["cache"],
         "INFERENCE_NUM_THREADS": threads,
-        "ENABLE_CPU_PINNING": False,  # because OpenVINO would pin every instance to the same cores
+        # Otherwise OpenVINO would pin every instance to the same cores.
+        "ENABLE_CPU_PINNING": False,
     }
 
 

@@ -61,7 +61,7 @@ class Encoder:
         for name, rows in arrays.items():
             body.append(
                 np.ascontiguousarray(rows, wire[name]).data
-            )  # usually a view of the dataset's bytes
+            )  # the array is usually a view of the dataset's bytes
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:

@@ -60,7 +60,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
                 "and the path that comes before /v2, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
-    # because Triton states its limit in this reply
+    # Triton states the limit of the batch size in this reply.
     config = _object(exchange(_get(f"{path}/config"))) or {}
     limit = config.get("max_batch_size")
     server, properties = server or {}, metadata.get("properties")
@@ -177,6 +177,7 @@ def _index(exchange: Exchange) -> Sequence[Mapping[str, Any]]:
     reply = exchange(Request("/v2/repository/index", headers, (b"{}",)))
     content = _json(reply) if reply.status == _OK else None
     if not isinstance(content, list):
-        names = (_object(exchange(_get("/v2/models"))) or {}).get("models")  # the KServe SDK's list
+        # Servers of the KServe SDK list their models at this path.
+        names = (_object(exchange(_get("/v2/models"))) or {}).get("models")
         content = [{"name": name} for name in names] if isinstance(names, list) else []
     return [e for e in content if isinstance(e, dict) and isinstance(e.get("name"), str)]

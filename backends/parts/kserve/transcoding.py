@@ -106,7 +106,7 @@ def _index(message: memoryview) -> object:
         {key: _text(model, number) for key, number in keys.items()}
         for model in messages(message, 1)
     ]
-    return [  # without MLServer's prefix in `State.READY`
+    return [  # MLServer writes `State.READY` instead of `READY`, so the prefix is removed
         {**model, "state": model["state"].rpartition(".")[2]} for model in listed
     ]
 

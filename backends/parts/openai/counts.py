@@ -165,7 +165,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 def _above_bytes(tokens: int, text: str) -> int:
     """Returns by how much the tokens exceed the bytes of the text, because a token with text has at least one byte."""
-    # then they cannot exceed the bytes, because a character has at least one byte
+    # In this case, the tokens cannot exceed the bytes, because a character has at least one byte.
     if tokens <= len(text):
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

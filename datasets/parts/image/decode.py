@@ -145,7 +145,8 @@ def _other_header(data: bytes) -> Header:
             if image.mode[0] in "IF":  # because Pillow would clip values above 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
-            image.verify()  # checks every chunk of a PNG, because OpenCV would return an incomplete image
+            # This call checks every chunk of a PNG, because OpenCV would return an incomplete image.
+            image.verify()
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
@@ -163,7 +164,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
     def decode(data: bytes) -> Array:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if colour == "grey":
-                image.draft("L", None)  # uses the luma of a JPEG, as the other decoders do
+                image.draft("L", None)  # draft selects the luma of a JPEG, as the other decoders do
                 return np.asarray(image.convert("L"))[..., np.newaxis]
             pixels = np.asarray(image.convert("RGB"))
         return np.ascontiguousarray(pixels[..., ::-1]) if colour == "bgr" else pixels

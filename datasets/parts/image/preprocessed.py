@@ -52,7 +52,7 @@ class ImageDataset(LoadedRows):
                 f"dataset {self.name!r}: {folder} has no images: nothing can be measured"
             )
         problems = [*synthetic_options(setup, self.name, shapes={})]
-        if setup.inputs:  # because `data check` without a model passes no inputs
+        if setup.inputs:  # `data check` without a model passes no inputs
             problems += unknown_inputs("--input-shape", setup.shapes, setup)
         refuse(problems)
         self._folder = folder

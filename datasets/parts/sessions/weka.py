@@ -60,7 +60,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             if not isinstance(row, dict):
                 raise ValueError(f"requests contains {row!r:.40}, but must contain objects")
             at_s = number_of(row, "t")
-            # because older traces count time from the start of the subagent
+            # Older traces count time from the start of the subagent.
             if at_s + 1e-6 < from_s:
                 at_s += from_s
             took_s = number_of(row, "api_time", 0) if row.get("api_time") is not None else 0.0

@@ -75,7 +75,7 @@ def complete() -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way
         if action.choices is None:
             action.completer = _completer(parser, action)  # type: ignore[attr-defined]
-    options = "long" if words[start:] else False  # an empty line completes to verbs only
+    options = "long" if words[start:] else False  # on an empty line, only verbs are completed
     argcomplete.autocomplete(
         parser, always_complete_options=options, default_completer=lambda **_: ()
     )

@@ -442,7 +442,8 @@ class RunOptions:
         parse=parsers.parse_gateway,
         metavar="URL",
     )
-    # A finished run resolved these values and wrote them to its config.yaml. They do not have a flag.
+    # A finished run resolved the values of these options, and wrote them to its config.yaml. These options do not have
+    # a flag.
     qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))

@@ -138,7 +138,8 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
     if type(None) in types:
         values = [nan if value is None else value for value in values]
     try:
-        packed = struct.pack(f"<{len(values)}{code}", *values)  # struct checks each range
+        # Struct checks the range of each value.
+        packed = struct.pack(f"<{len(values)}{code}", *values)
     except (struct.error, OverflowError):
         raise ValueError(f"a value does not fit {datatype}") from None
     return np.frombuffer(bytearray(packed), f"<{code}")

@@ -197,7 +197,7 @@ def _run(
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            # False if the run was stopped before the empty model ran
+            # `was_run` is False if the run was stopped before the empty model ran
             was_run = bool(measured.overhead["cpu_ns"])
             content["models"][one.name] |= {
                 "whole": measured.whole if was_run else measured.overhead,

@@ -215,7 +215,7 @@ def _normalisations(steps: Steps) -> Iterator[StepChange | Impossible]:
         return
     yield StepChange("normalise", "left out", _without(steps, "normalise"))
     shifts = any(step.options["mean"]) or set(step.options["std"]) != {1.0}
-    # If there is only one step, omitting it is the same as omitting all steps.
+    # If the step has only one part, omitting this part is the same as omitting the whole step.
     if shifts and step.options["scale"] != 1:
         plain = _with(steps, "normalise", mean=(0.0,), std=(1.0,))
         yield StepChange("normalise", "without mean and std", plain)

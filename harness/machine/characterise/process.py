@@ -35,7 +35,7 @@ def _measure(channel: Channel) -> None:
     task = channel.receive()
     if task is None:
         return
-    # must come before a library starts threads, which inherit the pinning
+    # This call must come before a library starts threads, because threads inherit the pinning.
     threads.run_on(task["processors"])
     plan, most = Plan(**task["plan"]), task["most_threads"]
     known: dict[str, Mapping[str, Point]] = {}

@@ -36,7 +36,7 @@ class PowerClient:
     """One execution of client.py."""
 
     def __init__(self, log: Path, *, quiet: bool) -> None:
-        self.mode = ""  # the phase, ranging or testing, or '' before the first phase
+        self.mode = ""  # the phase (ranging or testing); '' before the first phase
         self._log, self._quiet = log, quiet
 
     def run(self, words: Sequence[str]) -> int:

@@ -213,6 +213,7 @@ def _effective(node: Node) -> dict[str, Any]:
         if name in ignored or (neutral is not None and set(values) == {neutral}):
             continue
         if name == "kernel_shape" and node.op_type.startswith("Conv"):
-            continue  # this attribute is redundant, because it follows from the shape of the weights
+            # The attribute kernel_shape is redundant, because it follows from the shape of the weights.
+            continue
         effective[name] = value
     return effective

@@ -49,7 +49,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    # leave a cycle in the file, because every runtime refuses it and explains why
+    # A cycle is left in the file, because every runtime refuses the file and explains why.
     except CycleError:
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])

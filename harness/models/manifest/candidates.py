@@ -88,7 +88,7 @@ def beside(path: Path, file: str, read: str) -> str:
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
     if suffix in _BESIDE:
-        # only an OpenVINO IR or ncnn's layers have a .bin, so other .xml files are not models
+        # Only an OpenVINO IR or ncnn's layers have a .bin file next to them, so other .xml files are not models.
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

@@ -129,7 +129,7 @@ def _read_by(path: Path) -> set[str]:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # not an ONNX file, which the framework will report
+    except ValueError:  # the file is not an ONNX file, which the framework will report
         return set()
 
 

@@ -149,7 +149,7 @@ def _made_model(text: str) -> MadeModel | None:
 def is_path(text: str) -> bool:
     """Returns whether the value of --model is a file or folder, not the name of a shipped, generated or fetched model."""
     if text.startswith(ELSEWHERE) or text in named_models():
-        return False  # zoo/resnet50_v1.5, for example, is a name, and .5 is not a suffix
+        return False  # a name may contain a dot: zoo/resnet50_v1.5 does not have the suffix .5
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
     looks_so = bool(Path(text).suffix) or ("/" in text and not of_a_maker)
     return looks_so or os.path.exists(text)  # noqa: PTH110 - False, not an OSError, for a long name

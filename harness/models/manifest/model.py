@@ -196,7 +196,8 @@ class Model:
         if not formats:
             return None
         if self._bare is not None:
-            files_of(self._bare)  # raises an error for a bad file before a framework reads it
+            # This call raises an error for a bad file before a framework reads the file.
+            files_of(self._bare)
             check(self._bare, formats)
             return self._bare
         file = self._declared(formats)

@@ -110,7 +110,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
     model in another precision.
     """
     if config.model_file is not None:
-        # raises an error for a damaged file before a framework reads it
+        # This call raises an error for a damaged file before a framework reads the file.
         files_of(config.model_file)
         return config.model_file
     formats = declared(config).formats

@@ -70,7 +70,8 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
             f"{manifest} must be in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
-        check(path, FORMATS)  # raises an error for a wrong kind of file before a framework starts
+        # This call raises an error for a wrong kind of file before a framework starts.
+        check(path, FORMATS)
     return _manifest(path, place, manifest, shapes, backend)
 
 

@@ -131,7 +131,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    # ignore a missing or unreadable file, because opening it reports the same error later
+    # A missing or unreadable file is ignored, because opening it reports the same error later.
     except HarnessError:
         return None
     if path is None or not {"int8", "uint8"} & set(types):

@@ -50,7 +50,7 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 
 
 def require(precision: str) -> None:
-    # check both, because neither installs the other
+    # Both packages are checked, because neither installs the other.
     for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):
         if find_spec(module) is None:
             raise PluginUnavailable(

@@ -81,8 +81,8 @@ def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: floa
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
     shared = np.maximum(heights, 0) * np.maximum(widths, 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    # A product instead of a quotient, because boxes without an area would divide 0 by 0. With the product, they do not
-    # overlap anything.
+    # A product is used instead of a quotient, because boxes without an area would divide 0 by 0. With the product, such
+    # boxes do not overlap anything.
     over = shared > iou * (areas[0] + areas[1] - shared)
     pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
     return pairs

@@ -55,7 +55,7 @@ def report(
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
     scenario = scenario_named(plan.scenario)
-    # The other scenarios compare batches of every size.
+    # Offline compares only the last size; the other scenarios compare batches of every size.
     sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
     drift = float(np.median(medians[1] / medians[0])) - 1.0
@@ -129,7 +129,8 @@ def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
     """Returns the compared numbers and their ratios. at_run_speed: the reference with the model's speed in the run."""
-    as_slow = max(at_run_speed, 1e-9)  # not 0, because a forged journal may contain 0
+    # Avoids a division by 0, because a forged journal may contain 0.
+    as_slow = max(at_run_speed, 1e-9)
     return {
         "what": what,
         "unit": unit,

@@ -98,7 +98,7 @@ class SampleCallbacks:
 
     def unload(self, indices: list[int]) -> None:
         self._end = self._usage()
-        # stays True until the next set is loaded or the logs are written
+        # `loading` stays True until the next set is loaded or the logs are written
         self._journal.loading = True
         collected = [
             self._cyclic_garbage,

@@ -84,7 +84,7 @@ def _write_answers(path: Path, answers: Sequence[tuple[int, int, bytes]]) -> Non
     ]
     try:
         path.write_text(json.dumps(rows), encoding="utf-8")
-    except OSError:  # a missing log makes the run INVALID, but keeps its measurements
+    except OSError:  # a run without this log is INVALID, but keeps its measurements
         traceback.print_exc()
 
 
@@ -267,7 +267,7 @@ class ClosedLoop(Scheduler):
         issue(*self._ids_and_indices(0, self._end))
         self._issue = issue
         if self._receiver is not None:
-            self._receiver.wake()  # because queries may have been answered before the receiver listened
+            self._receiver.wake()  # queries may have been answered before the receiver listened
             self._all_issued.wait()
             return
         while not self._is_over:

@@ -349,7 +349,7 @@ class Preparation:
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         found = calibrate_latency(self.answerers[0], self._query, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
-        # because LoadGen sets the size of an official run, no rate is needed
+        # LoadGen sets the size of an official run, so such a run does not need the rate of issuing.
         if self._config.mlperf:
             return found
         return {**found, "issued_per_s": 1 / (mean_s + self._loadgen_s())}

@@ -78,7 +78,7 @@ class _Measurement:
         try:
             self._measure(stack)
         except BaseException:
-            # because a second failure must not hide the first failure
+            # A second failure must not hide the first failure.
             with suppress(BaseException):
                 stack.close()
             raise
@@ -167,10 +167,12 @@ class _Measurement:
         no_worker_dies_alone(self._die)
         self._let_supervisor_act(plan)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # read now, because the bare loops also need memory
-        written = digests(self._setup.outdir)  # read now, before a plug-in's code runs again
+        used = samples.used()  # `used` is read now, because the bare loops also need memory
+        # The digests are taken now, before a plug-in's code runs again.
+        written = digests(self._setup.outdir)
         dispatcher.stop()
-        kind = system.summary(self._failures)  # read now, before the probes answer more batches
+        # The summary is made now, before the probes answer more batches.
+        kind = system.summary(self._failures)
         accuracy = self._setup.model.accuracy
         tolerance = accuracy.tolerance if accuracy else TOLERANCE
         after = preparation.after_run(plan, self._failures.samples, tolerance)

@@ -33,7 +33,8 @@ class _Session:
         """
         self.number = number
         self.waits = turns
-        self.ready_ns: dict[int, int] = {}  # maps a sample to the latest answer that it waited for
+        # Maps a sample to the time of the latest answer that the sample waited for.
+        self.ready_ns: dict[int, int] = {}
         self.pending = 0  # number of turns that have a due time but no answer
         self.left = len(turns)  # number of turns without an answer
         self.unsent = len(turns)
@@ -78,11 +79,12 @@ class Sessions(Scheduler):
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
         self._order: list[int] = []
         self._concurrent = plan.concurrency is not None
-        self._given: list[int] | None = None  # sessions in the file of arrivals, if it names them
+        # The sessions that the file of arrivals names; None if it names none.
+        self._given: list[int] | None = None
         self._begins = self._begins_ns(plan, turns.session)
         self._arrives_ns: int | None = None  # start of the next session; None if unknown
         self._history = history
-        self._working: set[int] = set()  # first sample of each active session
+        self._working: set[int] = set()  # the first sample of each active session
         self._begun = 0
         self._end = 0  # number of queries issued so far
         self._room = count  # number of queries that are not yet assigned to a session
@@ -252,7 +254,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # because unsent turns leave queries for another session
+                self._arrive()  # the turns that were not sent leave queries for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]

@@ -281,13 +281,14 @@ def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan
     order: Array = columns["order"]
     if plan.sessions:
         due_ns: Array = columns["entry_ns"]
-        return due_ns  # `with_sessions` replaces them with the turns' due times
+        return due_ns  # `with_sessions` replaces these times with the turns' due times
     if plan.ramp is not None:
         entry_ns: Array = columns["entry_ns"]
         return entry_ns  # a placeholder: the due times come from the ramp's file
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
-        # A run that was cut off may lack answers. Later answers would then seem to free the places of missing answers.
+        # A run that was cut off may lack answers. The answers that come after a missing one would then seem to free its
+        # place.
         return np.minimum(freed, columns["entry_ns"])
     planned = planned_ns(plan, plan.query_count)
     assert planned is not None

@@ -42,7 +42,7 @@ class MemoryLimit:
         left_bytes = row.get("memory_available_bytes")
         if left_bytes is None or left_bytes > LEFT_SHARE * self._total_bytes:
             return
-        if now.waiting and (growth := self.growth()):  # because nothing waits when the run is over
+        if now.waiting and (growth := self.growth()):  # nothing waits when the run is over
             raise RunDied(
                 f"the measured process was ended because only {show_bytes(left_bytes)} of memory was left"
                 f"{growth}: find the data that the backend keeps per batch"

@@ -270,7 +270,8 @@ class _Job:
     def _score(self) -> None:
         """Makes the accuracy run and scores it. If a score is impossible, only records the reason."""
         findings, run = self._findings, self._findings.resolved
-        loaded = findings.loaded  # known if the performance run has loaded the model and the data
+        # None unless the performance run has loaded the model and the data.
+        loaded = findings.loaded
         pointless = nodes.no_score(findings.performance)
         if loaded is not None:
             pointless = pointless or score.no_score(run.model, loaded, run.metric)

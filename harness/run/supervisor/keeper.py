@@ -85,7 +85,7 @@ class RunKeeper:
             self._exporter.write(self.folder.path)
         except OSError as e:
             with suppress(OSError):
-                path.unlink()  # because an incomplete file would look complete
+                path.unlink()  # the incomplete file is removed, because it would look complete
             say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
@@ -143,7 +143,8 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
             content = self._result()
-            with suppress(OSError):  # because the result that was saved first may say VALID
+            # The result is saved again, because the first one may say VALID.
+            with suppress(OSError):
                 self.save(content)
                 digests.write(folder)
         if self.findings.config.sign is not None:

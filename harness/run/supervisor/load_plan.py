@@ -427,7 +427,7 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     An official run takes at least 600 s, so the user can change only its expected rate, which sets its number of
     queries. If the model is faster than the expected rate, the run ends too early and is INVALID.
     """
-    if fits < 1 or not plan.expected_s:  # because the length of an accuracy run cannot be changed
+    if fits < 1 or not plan.expected_s:  # the length of an accuracy run cannot be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name

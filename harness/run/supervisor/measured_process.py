@@ -335,7 +335,7 @@ class MeasuredProcess(Supervised):
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
-                    # Reads a last message, which the process may have sent just before its end.
+                    # The process may have sent a last message just before its end.
                     with suppress(TimeoutError):
                         return self._channel.receive(0)
                     return None

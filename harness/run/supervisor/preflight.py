@@ -39,7 +39,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
     arrivals = check(config, model, *names)
-    # Paths become absolute after the check, because its messages quote the paths that the user typed.
+    # Paths become absolute after the check, because the check's messages quote the paths that the user typed.
     values = resolved.absolute(config)
     values["model"] = model.resolved_name or values["model"]
     config = replace(config, **values)
@@ -113,7 +113,8 @@ def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)
     held = config.performance_count or model.performance_count
-    if held is not None:  # if None, the dataset sets the number when it is loaded
+    # If `held` is None, the dataset sets the number of samples when it is loaded.
+    if held is not None:
         replayed.check_samples(load.query_count, held)
     return replayed
 

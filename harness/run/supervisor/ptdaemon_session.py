@@ -196,7 +196,7 @@ class _Session:
     def _refused(self) -> list[str]:
         """Returns the checks of power-dev's checker that the session fails."""
         command = [sys.executable, str(self._meter.checker), str(self._session)]
-        # so that Ctrl-C does not reach the client
+        # A new session keeps Ctrl-C away from the program.
         done = run_program(command, start_new_session=True)
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
         if not done.returncode:
@@ -207,13 +207,13 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        # because the page was drawn before the power was known
+        # The page is removed, because it was drawn before the power was known.
         (self._path / PAGE).unlink(missing_ok=True)
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
             (self._session / name).rename(performance / name)
-        # these are power-dev's copies of the logs
+        # These entries are power-dev's copies of the logs.
         for entry in (self._session / "run_1").iterdir():
             entry.replace(performance / "run_1" / entry.name)
         for folder in (self._runs, self._session):

@@ -74,7 +74,7 @@ class _OverheadJob(Study[OverheadOptions]):
                 folder = self.folder / run["folder"]
                 result = files.read_json(folder / run_folder.RESULT)
                 self._runs[run["name"]] = Finished(run["status"], folder, result)
-        for names in self._turns():  # so that a pair's two runs follow each other directly
+        for names in self._turns():  # the two runs of a pair follow each other directly
             if any(name not in self._runs or self._reasons(name) for name in names):
                 for name in names:
                     self._runs.pop(name, None)
@@ -97,7 +97,8 @@ class _OverheadJob(Study[OverheadOptions]):
 
     def run(self) -> int:
         """Makes the runs. Returns 4 if the study found no overhead to report, and 0 otherwise."""
-        self._save()  # because the same command later recognises its folder by this file
+        # The file is written first, because the same command later recognises its folder by it.
+        self._save()
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
             self._make(name, number, len(left))

@@ -75,7 +75,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
-        # because plotly expects the logarithm
+        # On a logarithmic axis, plotly expects the logarithm.
         at = log10(peak) if axis.get("type") == "log" else peak
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(

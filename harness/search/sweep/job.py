@@ -125,7 +125,8 @@ class _SweepJob(Study[SweepOptions]):
 
     def _make_runs(self) -> None:
         if not (self.folder / SWEEP).is_file():
-            self._save()  # because the same command later recognises its folder by this file
+            # The file is written first, because the same command later recognises its folder by it.
+            self._save()
         if self._rates.are_shares and self._peak is None:
             self._find_peak()
             self._save()
@@ -259,7 +260,7 @@ class _SweepJob(Study[SweepOptions]):
         rate, (cache, *_) = left[0]
         config = self._config
         if cache:
-            # in a cold run, because the cache may still hold an earlier run's prompts
+            # In a cold run, the prompts get a new beginning, because the cache may still hold an earlier run's prompts.
             if cache != WARM:
                 self._beginning = secrets.token_hex(8)
             config = caches.config_of(config, cache, self._beginning)

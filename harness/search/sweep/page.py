@@ -182,7 +182,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if not known:
         return
     curves, layout = [], {}
-    height = 0.85 if len(known) > 1 else 1.0  # because the rest is the gap between panels
+    height = 0.85 if len(known) > 1 else 1.0  # the rest is the gap between two panels
     for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
         curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
         domain = [1 - (row + height) / len(known), 1 - row / len(known)]
@@ -233,7 +233,7 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        # so that labels at similar rates do not cover each other
+        # Each label gets its own height, so that labels at similar rates do not cover each other.
         height = 1 - _LABEL_STEP * len(names)
         names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
     return lines, names

@@ -224,7 +224,7 @@ def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
 def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
-    # because it is the same for all placements
+    # The schedule at 1 query/s is the same for all placements.
     at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)
     arrivals_ns = (at_1_qps / rate_per_s).astype(np.int64)
     times = simulate(arrivals_ns, service, instances, max_batch)

@@ -49,7 +49,7 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
-    # only in the title, because the cells are narrow
+    # The unit is shown only in the title, because the cells are narrow.
     unit = "" if aim.unit == "ns" else f" {aim.unit}"
     texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
     return heat_map(

@@ -32,8 +32,7 @@ def least_sample_ns(
 
     def least_ns(layout: Layout) -> float | None:
         alone, all_of_them = rates(1), rates(layout.threads)
-        # Without a stored peak for this number of threads, assumes at most the speed of the same number of single
-        # threads.
+        # Without a stored peak for this number of threads, the same number of single threads gives an upper bound.
         peak = all_of_them.get("flops_per_s") or alone.get("flops_per_s", 0.0) * layout.threads
         return flops / peak / SLACK * 1e9 if flops and peak else None
 

@@ -181,7 +181,7 @@ class Cut:
         combined = self._all_that_helped(best[0].layout)
         if combined is not None:
             self._pass_twice([combined], near)
-        self._left()  # because later passes may have ruled out a layout
+        self._left()  # this second call is needed because later passes may have ruled out a layout
 
     def ranked(self) -> list[Measured]:
         """Returns the layouts with a forecast, best first."""
@@ -283,7 +283,8 @@ class Cut:
         """Returns the layout with all options that helped individually; None if fewer than two options helped."""
         helped = [
             one.layout.options[0]
-            for one in reversed(self.ranked())  # this order keeps the best value for each option
+            # Worst first, so that the best value of each option is kept.
+            for one in reversed(self.ranked())
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
             and not self.brings_nothing(one)

@@ -166,7 +166,8 @@ class Instances:
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    self._queue.put(None)  # put back, because waiting requests come before the end
+                    # The end is put back, because the waiting requests come before it.
+                    self._queue.put(None)
                     break
             most = self._largest_batch()
             first = self._waiting.popleft()

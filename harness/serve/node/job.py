@@ -66,7 +66,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     scenario = load("scenario", config.scenario)
-    # Offline uses all cores, unlike Server, which would leave a core to LoadGen; but LoadGen runs on the driver.
+    # A node uses all cores, like Offline. Server would leave a core to LoadGen, but LoadGen runs on the driver.
     if not scenario.streams:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())

@@ -77,11 +77,11 @@ def check_fields(request: Mapping[str, Any]) -> None:
 
 def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "temperature" and request.get("top_k") == 1:
-        return True  # with one candidate token, the other options do not matter
+        return True  # with one candidate token, the temperature does not matter
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":
-        # 0 differs from false, because it requests the probability of each token
+        # 0 differs from false, because 0 requests the probability of each token
         return value is False
     return value in _NEUTRAL[name]
 

@@ -73,7 +73,8 @@ def finished_runs(
         own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
-            for one in run.differences(trusted=own)  # trusted because the submitter named this code
+            # This code is trusted, because the submitter named it.
+            for one in run.differences(trusted=own)
         ]
         if not request.rehearsal:
             found = run.forbidden(request, accelerated=accelerated)

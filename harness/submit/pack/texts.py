@@ -29,7 +29,8 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in run.backend.items()
-        if key != "url"  # omitted, because it is usually an address in a private network
+        # The URL is left out, because it is usually an address in a private network.
+        if key != "url"
     ]
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
     plan = f"{config.instances} instances of {config.threads} threads, batches of at most {config.max_batch}"

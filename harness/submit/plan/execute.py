@@ -172,7 +172,8 @@ def _make(
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     if status == RunInvalid.exit_status and matrix.counts(row, request, work):
-        status = 0  # INVALID only because it is too short, which an audit of the answers may be
+        # The run is INVALID only because it is too short, and an audit of the answers may be too short.
+        status = 0
     outcome = "done"
     if status:
         cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
@@ -196,7 +197,8 @@ def _attempt(
         settings = folder / f"{number}-{ASKED}"
         write_yaml(settings, to_plain(row.config))
         words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
-        words += code.trust_options(code.values_of(row.config))  # the request names this code
+        # The code is trusted, because the request names it.
+        words += code.trust_options(code.values_of(row.config))
         words = [SEARCH, *words] if row.kind == SEARCH else words
         words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
         return _started(words, log, locks), log

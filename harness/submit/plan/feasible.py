@@ -146,7 +146,7 @@ def _missing(
     for scenario in scenarios:
         limit_ns = benchmark.latency_limit_ns.get(scenario)
         if scenario in (benchmark.token_limits_ns or {}):
-            continue  # no latency bound, because LoadGen judges the token times
+            continue  # this scenario has no latency bound, because LoadGen judges the token times
         if limit_ns is not None and each_ns > limit_ns:
             yield f"a sample takes at least {show_ns(each_ns)}, but {scenario} allows {show_ns(limit_ns)}"
 

@@ -38,7 +38,7 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
     Raises a ValueError if an answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for part in content.split(CUT):  # each end may begin or stop in the middle of an answer
+    for part in content.split(CUT):  # each part may begin or end in the middle of an answer
         for match in _ANSWER.finditer(part):
             answer = bytes.fromhex(match[2].decode("ascii", "replace"))
             found.setdefault(int(match[1]), answer)

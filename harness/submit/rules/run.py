@@ -170,7 +170,8 @@ def _why_invalid(run: RunLog) -> str:
 
 def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     scenario = str(run.detail.get("effective_scenario"))
-    if result.scenario == "MultiStream":  # an inferred result's SingleStream log has it, too
+    # An inferred result's SingleStream log also contains the MultiStream result.
+    if result.scenario == "MultiStream":
         scenario = "MultiStream"
     key = benchmark.results.get(scenario) or result.round.results.get(scenario)
     if key is not None and not (run.number(key) or 0) > 0:

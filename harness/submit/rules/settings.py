@@ -123,7 +123,8 @@ def _same_values(
     scenario = str(result.measured_scenario)
     for key, (logged, factor) in {**_SAME, **_OF_SCENARIO.get(scenario, {})}.items():
         if key == "min_query_count" and run.detail.get(_PERMUTATION):
-            continue  # may differ, because LoadGen raises it to a multiple of the sample count
+            # LoadGen raises this count to a multiple of the sample count, so it may differ.
+            continue
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)
         if (

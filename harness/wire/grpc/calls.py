@@ -280,7 +280,7 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Looks again, because the issuing thread may have added a flight after the first look.
+                # The channel is offered again, because the issuing thread may have added a flight after the first look.
                 free.append(channel)
                 continue
             flight.server = channel.number

@@ -116,7 +116,8 @@ def serve(make: type[Loop], channel: child.Channel, listening: int, reply: int) 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.collect()
-    gc.disable()  # the loop creates no reference cycles
+    # The garbage collector is not needed, because the loop creates no reference cycles.
+    gc.disable()
     channel.send("ready")
     loop.run()
 

@@ -253,7 +253,7 @@ def _brick(
     import onnx
 
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # because the checker refuses outputs without a type
+    if UNKNOWN not in cut.brick.outputs:  # the checker refuses outputs without a type
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model

@@ -37,7 +37,7 @@ class GpuGemm:
 def _ready(precision: str, side: int) -> Iterator[Ready]:
     torch = device.torch_on_gpu()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    # random numbers, because a product of zeros draws less power and runs faster
+    # The matrices are random, because a product of zeros draws less power and runs faster.
     torch.manual_seed(0)
     a, b = (torch.randn(side, side, device="cuda") for _ in range(2))
     product, exact = _product(torch, precision, a, b)
@@ -54,7 +54,7 @@ def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], A
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))
-        # column-major, because the matrix unit reads the second operand in this order
+        # `b` is column-major, because the matrix unit reads the second operand in this order.
         b = b.t().contiguous().t()
         return partial(torch._int_mm, a, b), a[:_CHECKED].double() @ b.double()  # noqa: SLF001
     if precision == "fp8":

@@ -47,7 +47,7 @@ def _ready(size: int, state: str, threads: int) -> Iterator[Ready]:
     source, target = touched(size), touched(size)
     if threads == 1:
         between = evictor() if state == EVICTED else None
-        # used because `target[...] = source` has the least overhead: 60 ns less than `target[:]` or `copyto`
+        # `target[...] = source` is used because it has the least overhead: 60 ns less than `target[:]` or `copyto`
         yield Ready(partial(setitem, target, ..., source), between)
         return
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

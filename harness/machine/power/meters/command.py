@@ -123,7 +123,7 @@ class CommandMeter:
         whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
         if not chunk:
             whole, newline, self._left = self._left, b"", b""
-            last = whole.decode(errors="replace")  # an incomplete line
+            last = whole.decode(errors="replace")  # the last line is incomplete
             self._has_read |= _LINE.fullmatch(last) is not None
             self._unread = last or self._unread
             self._ended()

@@ -45,7 +45,7 @@ class EstimateMeter(HoldsNothing):
 
     def read(self) -> list[float]:
         times = psutil.cpu_times()
-        # without guest time, because user time already includes it
+        # Guest time is left out, because user time already includes it.
         busy_s = times.user + times.nice + times.system
         return [busy_s * self._watts / self._threads]
 

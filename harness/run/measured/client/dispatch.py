@@ -245,7 +245,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # because nothing arrived, the whole time counts as server time
+        if not flight.arrived_ns:  # nothing arrived, so the whole time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -262,7 +262,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            # because the sending thread was interrupted before it stamped the request
+            # The sending thread was interrupted before it stamped the request, so the stamp is later than the reply.
             sent_ns = seen_ns
         self._write(
             flight.first,
@@ -435,7 +435,8 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # replaces connections that the server has closed since the last query
+            # This turn replaces connections that the server has closed since the last query.
+            flights.turn(0)
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1

@@ -85,7 +85,7 @@ class Probes:
             self._alone_ns.append(flight.read_ns - flight.taken_ns)
             if monotonic() > end_s:
                 break
-        # The first probe of each server is dropped, because it may warm the server up.
+        # The first probe of each server is dropped, because this probe may warm the server up.
         self._alone_ns = self._alone_ns[self._servers :] or self._alone_ns
 
     def begin(self, journal: Journal, seed: int) -> None:

@@ -55,7 +55,8 @@ def probe(
 class _Probe:
     def __init__(self, backend: RemoteBackend, dataset: Dataset, loaded: Sequence[int]) -> None:
         self._backend, self._dataset, self._loaded = backend, dataset, loaded
-        self._random = Random()  # not seeded, so that a server cannot predict the changed prompts
+        # The generator is not seeded, so that a server cannot predict the changed prompts.
+        self._random = Random()
         self._used: set[bytes] = set()
         self._refused = ""
 

@@ -35,7 +35,7 @@ def summary(
     time; None if the issue order does not depend on time.
     """
     is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
-    if is_live or not len(issued):  # because the run does not keep prompts with a live history
+    if is_live or not len(issued):  # the run does not keep prompts with a live history
         return NOTHING
     bodies: dict[int, bytes] = {}
     chains: dict[int, _Chain] = {}

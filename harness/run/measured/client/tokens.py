@@ -210,11 +210,11 @@ class Tokens:
         self._held: list[tuple[Usage, int, Array | None]] = []
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = self._reasoning = self._media_ns = 0
-        # `_prompts` and `_longest` map a dataset index to the first prompt token count that the server reported, and to
-        # the longest answer's length.
+        # `_prompts` maps a dataset index to the first prompt token count that the server reported; `_longest` maps a
+        # dataset index to the length of the longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        # `_shortest` maps it to the length of the shortest answer that the model itself ended.
+        # `_shortest` maps a dataset index to the length of the shortest answer that the model itself ended.
         self._shortest: dict[int, int] = {}
         self._without_call: set[int] = set()
         self._repeats = Repeats()

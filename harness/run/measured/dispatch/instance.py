@@ -136,7 +136,8 @@ class Instance:
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
-        else:  # checked after the answer, so that the check does not add to the latency
+        # The outputs are checked after the answer, so that the check does not add to the latency.
+        else:
             failed = int(self._not_finite(outputs, answers))
             if failed:
                 self._failures.add(ValueError(NOT_FINITE), len(ids))

@@ -46,7 +46,7 @@ class SharedDispatcher:
         self._lock = threading.Lock()
         self._ids: list[int] = []
         self._indices: list[int] = []
-        self._waiting = 0  # number of waiting samples, at the end of both lists
+        self._waiting = 0  # number of waiting samples, which are the last ones in both lists
         self._first = 0
         self._idle = 0
         self._woken = 0
@@ -105,7 +105,7 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                # Takes only a share, because other workers were woken at the same time.
+                # This worker takes only a share, because other workers were woken at the same time.
                 if self._waiting:
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))

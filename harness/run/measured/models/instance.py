@@ -142,7 +142,8 @@ class SetInstance(Instance):
                 acquired = inferred = wall_ns()  # because the load failed, no later stamp exists
             postprocessed = wall_ns()
             completed = self._fail(ids)
-        else:  # checked after the answer, so that the check does not add to the latency
+        # The outputs are checked after the answer, so that the check does not add to the latency.
+        else:
             if steps.not_finite(outputs, answers):
                 failed = 1
                 self._fails(ValueError(NOT_FINITE), 1)

@@ -40,7 +40,8 @@ def as_client(config: RunConfig) -> RunConfig:
         backend_option=(),
         url=config.node_urls,
         no_resend=True,
-        yes_load_this_host=True,  # because whoever started a node has already agreed to load its host
+        # Whoever started a node has already agreed to load the node's host.
+        yes_load_this_host=True,
         nodes=None,
         node_urls=(),
         node_count=None,

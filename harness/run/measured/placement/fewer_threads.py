@@ -88,7 +88,7 @@ def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choic
         order = [each for each in order if each == threads or trial.may_win(each)]
         if order == [threads]:
             break
-        order.reverse()  # the open instance goes first in the next round, because this saves a load
+        order.reverse()  # the next round begins with the open instance, which saves a load
         turns = order
     chosen = fewest(threads, trial.rounds)
     return Choice(trial.opened(chosen), chosen, trial.best_ns())
@@ -128,7 +128,7 @@ class _Trial:
         try:
             with plugin("an instance with fewer threads"):
                 turn_ns = self._turn_ns(threads)
-        except HarnessError:  # because the run still works with all threads
+        except HarnessError:  # the run also works with all threads, so this error does not stop it
             self.rounds.pop(threads, None)
             self._open = 0
         else:

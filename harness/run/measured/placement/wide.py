@@ -91,7 +91,8 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # because a wide instance is optional
+            # a wide instance is optional, so this error does not stop the run.
+            except HarnessError as e:
                 self.reason = f"the instance on all cores does not work: {one_line(e)}"
             else:
                 if self.reason is None:
@@ -133,8 +134,8 @@ class Wide:
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        # This is checked separately, because other load may have slowed `curve`, and the simulation would then prefer
-        # the wide instance.
+        # Both times are compared directly, because other load may have slowed `curve`, and the simulation would then
+        # prefer the wide instance.
         if self.wide_ns >= self.narrow_ns:
             return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)

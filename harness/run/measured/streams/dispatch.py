@@ -67,7 +67,7 @@ class FrameDispatcher:
 
     def _ready(self) -> int:
         """Returns the size of the next batch; 0 if the next frame must wait."""
-        # the frames up to this number belong to different streams
+        # The first `most` waiting frames belong to different streams.
         most = min(self._most, len(self._waiting))
         for size in range(most):
             if self._in_work[self._waiting[size] % self._streams]:

@@ -106,7 +106,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        # so that the caller can convert them to text without holding the lock
+        # The families are collected in a list, so that the caller can convert them to text without holding the lock.
         return iter(families)
 
     def _families(self) -> Iterator[Metric]:
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # how often the thread checks whether it must end
+        self.timeout = PAGE_LASTS_S  # interval at which the thread checks whether it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()

@@ -176,7 +176,7 @@ class _Counted:
         start = max(0, self._seen - 1)
         new = readings[
             start:
-        ]  # a slice is a copy, because the meter's thread keeps appending to the list
+        ]  # a slice is a copy, to which the meter's thread does not append
         self._seen = start + len(new)
         for earlier, later in pairwise(new):
             step = _joules_between(self._source, earlier, later)

@@ -57,7 +57,8 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
         count = queries // samples
     state, why = runs.state(work, point.name, asked)
     expected_s = None
-    if rate and not request.is_agentic:  # a trajectory has many answers, and its tools take time
+    # The rate says nothing about a trajectory, which has many answers and waits for its tools.
+    if rate and not request.is_agentic:
         scored = request.of_round.accuracy_samples if request.of_round else samples
         expected_s = START_S + (queries + scored * point.is_accuracy) / rate
     return Row(point, count, queries, rate, expected_s, state, why, asked)

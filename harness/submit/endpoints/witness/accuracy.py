@@ -35,7 +35,7 @@ def accuracy(
     try:
         named = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # `order` in doubts.py reports it
+        return  # `order` in doubts.py reports the unreadable file
     answered = {s.uuid: s for s in events.others if s.complete_ns is not None}
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("dataset_type") != "performance":

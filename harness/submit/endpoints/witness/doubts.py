@@ -96,7 +96,7 @@ def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[
     try:
         named = list(json.loads(path.read_text(encoding="utf-8"))["performance"])
     except (OSError, ValueError, KeyError, TypeError):
-        return  # `order` reports it
+        return  # `order` reports the unreadable file
     issued = [s.uuid for s in events.samples]
     if is_agentic and events.stop_ns is not None:
         later = [s.uuid for s in events.others if s.issued_ns >= events.stop_ns]

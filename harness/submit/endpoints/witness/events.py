@@ -166,7 +166,7 @@ class _Reader:
                 self.events.warm_up_first_ns = stamp_ns
 
     def _complete(self, sample: Sample | None, event: dict[str, Any], stamp_ns: int) -> None:
-        if sample is None:  # completed a second time, or never issued
+        if sample is None:  # the sample was completed a second time, or was never issued
             self.events.repeated += 1
         else:
             sample.complete_ns = stamp_ns

@@ -41,7 +41,7 @@ class TokenCounter:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        self.count(["a"])  # fails immediately if tokens cannot be counted
+        self.count(["a"])  # this call fails immediately if tokens cannot be counted
 
     def count(self, parts: Sequence[Part]) -> list[int]:
         """Returns the number of tokens in each part. Raises a PluginUnavailable if the program cannot count the parts."""

@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    # keeps references, because the request does not keep these objects alive
+    # `kept` holds references, because the request does not keep these objects alive
     kept = (data, compiled)
 
     def infer() -> None:
