@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
-with stdout_to_stderr():  # because the import prints what the processor supports
+with stdout_to_stderr():  # the import prints what the processor supports
     import MNN
 
 _PRECISIONS = {"f32": "high", "f16": "low", "bf16": "lowBF"}

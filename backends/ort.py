@@ -166,8 +166,8 @@ class OrtBackend(FrameworkBackend):
         spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         if self._setup.cpus:
-            # The processors of all threads except the first, which is the calling thread. ONNX Runtime numbers
-            # processors from 1.
+            # These are the processors of all threads except the first, which is the calling thread. ONNX Runtime
+            # numbers processors from 1.
             places = ";".join(str(cpu + 1) for cpu in self._setup.cpus[1:])
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")

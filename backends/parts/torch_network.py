@@ -86,7 +86,7 @@ def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
     """Returns the shape and type of each weight, from the module's state or, if the module is frozen, from its graph."""
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
-        # Stored in a variable, because each access makes a new graph, and its nodes are freed with it.
+        # The graph is stored in a variable, because each access makes a new graph, whose nodes are freed with it.
         graph = module.inlined_graph
         constants = graph.findAllNodes("prim::Constant")
         kinds = ((node, str(node.output().type())) for node in constants)

@@ -61,7 +61,7 @@ def read_headers(path: Path) -> dict[str, Header]:
     try:
         with zipfile.ZipFile(path) as archive:
             every = archive.namelist()
-            # If both `x` and `x.npy` exist, numpy reads `x`.
+            # If both `x` and `x.npy` exist, numpy reads `x`, so such a file is refused.
             refuse(twice(f"{path} has an array", (n.removesuffix(".npy") for n in every)))
             names = [n for n in every if n.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}

@@ -40,7 +40,8 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
                 "write one, or one per column"
             )
-    # Computes whole rows at once, because an inner loop over only three channels would take NumPy six times as long.
+    # Whole rows are computed at once, because an inner loop over only three channels would take NumPy six times as
+    # long.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:

@@ -50,7 +50,7 @@ def _known_types(inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, np.dtype[A
     for spec in inputs:
         try:
             yield spec.name, np.dtype(spec.dtype)
-        # because of an unknown size, which is reported together with the input's shape
+        # The size is unknown, which is reported together with the input's shape.
         except TypeError:
             continue
 

@@ -40,7 +40,7 @@ class LoadedRows:
         self._position[np.asarray(indices, np.int64)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays, self._order = dict(arrays), list(indices)
         for array in self._arrays.values():
-            # because batches are views, a backend could otherwise change the data
+            # Batches are views, so a backend could otherwise change the data.
             array.setflags(write=False)
 
     def hold_objects(self, indices: Sequence[int], name: str, objects: Iterable[object]) -> None:
@@ -183,6 +183,6 @@ class _RaggedRow(NamedTuple):
 
     @classmethod
     def of(cls, data: Array) -> "_RaggedRow":
-        # because batches are views, a backend could otherwise change the data
+        # Batches are views, so a backend could otherwise change the data.
         data.setflags(write=False)
         return cls(data, data[np.newaxis], data.shape, tuple(slice(n) for n in data.shape))

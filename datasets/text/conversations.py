@@ -183,7 +183,7 @@ def _message(row: object) -> _Message | None:
     encoded = json.dumps({"role": role, "content": text}, ensure_ascii=False, separators=(",", ":"))
     try:
         return _Message(role, text, encoded.encode())
-    except UnicodeEncodeError:  # because of a lone surrogate, which is half a character
+    except UnicodeEncodeError:  # the text contains a lone surrogate, which is half a character
         return None
 
 

@@ -240,7 +240,8 @@ def _turns(
 
 def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: bool) -> list[_Turn]:
     """Returns the turns of a session. first: dataset index of the first turn."""
-    known: dict[bytes, bytes] = {}  # equal messages in several turns share one object
+    # With this map, equal messages in several turns share one object.
+    known: dict[bytes, bytes] = {}
     prompts, encoded = [], []
     for position, turn in enumerate(turns, 1):
         try:

@@ -165,7 +165,8 @@ class Index:
         self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
     ) -> Iterator[Entry]:
         """Yields the entries below a folder. folder: path below the root, which is empty or ends with a slash."""
-        base = f"{self.root}/{folder}"  # a string, because pathlib would take most of the time
+        # `base` is a string, because pathlib would take most of the time.
+        base = f"{self.root}/{folder}"
         with os.scandir(base) as found:
             states = {one.name: one.stat(follow_symlinks=False) for one in found}
         for name, state in states.items():
@@ -265,7 +266,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
                 raise ConfigError(f"{file} has no usable {name}: run `check` for details")
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
-    with suppress(HarnessError), reading(file):  # old files do not contain an answer
+    with suppress(HarnessError), reading(file):  # files of old versions do not contain an answer
         answer = headline_in_short(result)[:_LONGEST_TEXT]
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:

@@ -133,7 +133,7 @@ class Selection:
             and (self.inside or entry.inside is None)
             and self.keeps(entry.row)
         ]
-        if self.sort == "started":  # the entries are already sorted
+        if self.sort == "started":  # the entries are already sorted by start
             return rows if self.is_descending else rows[::-1]
         value = SORTS[self.sort]
         known = [row for row in rows if value(row) is not None]

@@ -19,7 +19,7 @@ MOST_FILES_OF_STUDY = 200_000
 """A folder with many runs is refused if it contains more entries."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# because opening a pipe must not block
+# O_NONBLOCK is set, because opening a pipe must not block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

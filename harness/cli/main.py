@@ -122,7 +122,7 @@ def _fill_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets `number`, the lowest free descriptor
+            os.open(os.devnull, os.O_RDWR)  # the new descriptor is `number`, the lowest free one
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good

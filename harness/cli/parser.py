@@ -123,7 +123,8 @@ class Parser(argparse.ArgumentParser):
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
         )
-        # -3s is a value (although a wrong one), not an unknown option. argparse does the same from Python 3.14 onwards.
+        # The pattern makes -3s a value (although a wrong one), not an unknown option, as argparse itself does from
+        # Python 3.14 onwards.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
@@ -294,7 +295,7 @@ def _parsed(
         for name in action.option_strings or [str(action.metavar)]
     ]
     problems = []
-    after_unknown = False  # the word after an unknown option is probably its value
+    after_unknown = False  # after an unknown option, the next word is probably its value
     for word in unknown:
         name = word.partition("=")[0]
         if not name.startswith("-"):

@@ -349,9 +349,8 @@ def write_executorch(path: Path, weights: Weights) -> None:
     from executorch.exir import to_edge_transform_and_lower
 
     batch = {0: torch.export.Dim("batch", min=1, max=MOST_SAMPLES)}
-    example = (
-        torch.zeros(MOST_SAMPLES, 1, 8, 8),
-    )  # torch.export limits the convolutions' batch to 15 if the example is smaller
+    # If the example is smaller, torch.export limits the convolutions' batch to 15.
+    example = (torch.zeros(MOST_SAMPLES, 1, 8, 8),)
     exported = torch.export.export(torch_module(weights), example, dynamic_shapes=(batch,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     path.write_bytes(lowered.to_executorch().buffer)

@@ -183,7 +183,8 @@ def _read_columns(path: Path) -> dict[str, Array] | None:
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        path.open("rb") as opened,  # because numpy leaves a file open if it is not an archive
+        # The file is opened here, because numpy leaves a file open if it is not an archive.
+        path.open("rb") as opened,
     ):
         return _columns(path, opened)
 

@@ -282,7 +282,7 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        # Each error, and whether it may mean only that this machine lacks IPv6.
+        # Each entry: whether the error may only mean that this machine lacks IPv6, and the error.
         errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:

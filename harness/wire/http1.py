@@ -207,7 +207,7 @@ class ReplyParser:
 
     def feed(self, data: bytes) -> Reply | None:
         """Returns the reply when it is complete, otherwise None."""
-        # The fast path, for a reply that arrives in one piece (which is usual) and has a known head, while pieces are
+        # The fast path handles a reply that arrives in one piece (the usual case) and has a known head, if pieces are
         # not collected.
         if not self.began and self.pieces is None:
             end = data.find(_END) + 4

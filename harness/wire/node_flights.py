@@ -76,9 +76,9 @@ class NodeFlights(Flights):
         if broken is not None and broken not in own:
             own.append(broken)
         for connection in own:
-            self._drop(
-                connection
-            )  # dropped first, because the sending thread checks `is_dropped` after it has set the connection's flight
+            # The connection is dropped first, because the sending thread checks `is_dropped` after it has set the
+            # connection's flight.
+            self._drop(connection)
             flight, connection.flight = connection.flight, None
             if flight is not None:
                 flight.kind, flight.error = LOST, ConnectionError(how)

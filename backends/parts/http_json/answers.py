@@ -148,7 +148,7 @@ def _alone(form: Form, value: Any) -> Array:
 
 def _array(form: Form, flat: list[Any], shape: tuple[int, ...]) -> Array:
     datatype = datatype_of(form.dtype)
-    assert datatype is not None  # because the backend has checked the option
+    assert datatype is not None  # the backend has checked the option
     try:
         return from_json(flat, datatype, shape)
     except ValueError:

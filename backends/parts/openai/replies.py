@@ -160,8 +160,8 @@ def _is_error(content: Any) -> bool:
 def json_in(text: bytes, what: str) -> Any:
     """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: name of the text in messages."""
     try:
-        # Decoded in this place, because json.loads would first have to guess the encoding of bytes. Only a text with a
-        # byte order mark is left to json.loads.
+        # The text is decoded in this place, because json.loads would first have to guess the encoding of bytes. Only a
+        # text with a byte order mark is left to json.loads.
         return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"{what} is not valid JSON: {words(text)[:_QUOTED]}") from e

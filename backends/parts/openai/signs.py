@@ -85,7 +85,7 @@ class ChunkCounts:
             return found
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)
-        # A character that is not ASCII may take several tokens, and arrives with the last of them.
+        # A character that is not ASCII may take several tokens, and arrives with the last of these tokens.
         elif 2 * (self._lead if ignores_end else self._unseen) > output and (
             text.isascii() and not has_call
         ):

@@ -131,9 +131,8 @@ class Streamed:
         if not self._has_begun:
             self.chunks += bool(text)
             return
-        if (
-            self._has_uncounted
-        ):  # because text came without counts, a later count covers the whole answer
+        # After text without a count, a later count covers the whole answer.
+        if self._has_uncounted:
             self.is_exact = False
             self._tokens += bool(text)
         elif count is not None:
@@ -201,7 +200,7 @@ class Streamed:
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()
-        # a single JSON object: an error, or the reply of a server that does not stream
+        # A single JSON object is an error, or the reply of a server that does not stream.
         if begin.startswith(b"{"):
             try:
                 checked(json_in(bytes(reply.body), "the reply"))

@@ -142,7 +142,7 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode[0] in "IF":  # because Pillow would clip values above 255
+            if image.mode[0] in "IF":  # Pillow would clip values above 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
             # This call checks every chunk of a PNG, because OpenCV would return an incomplete image.

@@ -74,7 +74,7 @@ def message(row: object) -> dict[str, Any]:
     content = row.get("value", row.get("content"))
     found = {"role": role, "content": content, **{k: row[k] for k in _SENT[2:] if row.get(k)}}
     if role == "tool" and not found.get("tool_call_id"):
-        # Sent as a user's message, because an observation in ShareGPT does not identify its call.
+        # The observation is sent as a user's message, because an observation in ShareGPT does not identify its call.
         found = {"role": "user", "content": content}
     if not isinstance(found["content"], str | list) and not found.get("tool_calls"):
         raise ValueError(f"a message of role {role!r} has no content")

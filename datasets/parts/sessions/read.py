@@ -121,7 +121,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         raise
     except ValueError as e:
         raise ConfigError(str(e)) from None
-    except WRONG_CONTENT as e:  # because of a value whose type the format does not allow
+    except WRONG_CONTENT as e:  # a value has a type that the format does not allow
         raise ConfigError(
             f"{paths[0]} cannot be read as {chosen.name} ({type_and_text(e)}): name its --dataset-option format"
         ) from e

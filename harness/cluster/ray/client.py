@@ -211,7 +211,7 @@ def placed(
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
-        with suppress(Exception):  # if the cluster is gone, it has already ended the hosts
+        with suppress(Exception):  # a cluster that is gone has already ended the hosts
             ray.wait(
                 [host.actor.end.remote() for host in hosts],
                 num_returns=len(hosts),

@@ -116,9 +116,8 @@ async def _carry(
 
 async def _there(end: Any, number: int, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(PIECE_BYTES):
-        await end.send.remote(
-            number, data
-        )  # each call is awaited, because an asynchronous actor may reorder concurrent calls
+        # Each call is awaited, because an asynchronous actor may reorder concurrent calls.
+        await end.send.remote(number, data)
 
 
 async def _back(end: Any, number: int, writer: asyncio.StreamWriter) -> None:

@@ -29,7 +29,7 @@ def compact_file(path: Path) -> str:
     """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message."""
     try:
         with path.open("rb") as file:
-            # The read is bounded, because a device has no size and may never end.
+            # The read is bounded, because a device file has no size and may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as e:
         raise ValueError(f"{path} cannot be read: {e.strerror}") from None

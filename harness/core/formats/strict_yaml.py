@@ -148,7 +148,7 @@ def load_yaml(path: Path) -> object:
     """Returns the content of a YAML file. Raises a ConfigError that names the file and the faulty line."""
     try:
         with path.open("rb") as file:
-            # The read is bounded, because a device has no size and may never end.
+            # The read is bounded, because a device file has no size and may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: name a configuration or a manifest")

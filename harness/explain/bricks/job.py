@@ -207,9 +207,8 @@ def _run(
             }
         with suppress(OSError):  # a full disk is reported at the end, when the folder is completed
             REPORT.save(content, folder)
-        if (
-            measured.was_stopped
-        ):  # interrupted: too few samples to save to the database that other commands read
+        # After an interruption, the samples are too few for the database that other commands read.
+        if measured.was_stopped:
             raise KeyboardInterrupt
         complete = {d: r for d, r in fresh.items() if "failed" not in r}
         layers = {d: " ".join(one.by_digest[d].brick.layers) for d in complete}

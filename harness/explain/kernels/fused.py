@@ -91,9 +91,8 @@ class _Tensors:
             known = known or self._of_layout(node) or integers.made_by(node, self.same, executed)
             tensors = known or self._by_name(node) or self._by_structure(node)
             if not tensors and node.op_type == _CHANGED and node.inputs[0] in self.same:
-                tensors = known = {
-                    0: self.same[node.inputs[0]]
-                }  # because the executed graph adds this transposition
+                # The executed graph adds this transposition.
+                tensors = known = {0: self.same[node.inputs[0]]}
             for position, theirs in tensors.items():
                 tensor = node.outputs[position]
                 if tensor != theirs and not known:
@@ -217,9 +216,8 @@ class _Cuts:
         """Returns each cut without the nodes that earlier kernels compute. If no node would remain, returns the whole
         cut.
         """
-        done: list[
-            int
-        ] = []  # sets of the file's nodes as bit masks, because there may be thousands of nodes
+        # Each set of the file's nodes is a bit mask, because the file may have thousands of nodes.
+        done: list[int] = []
         left = []
         for node, cut in enumerate(cuts):
             before = 0

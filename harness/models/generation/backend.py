@@ -56,9 +56,8 @@ class TokenBackend(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del (
-            self.generator
-        )  # breaks a reference cycle, because the generator holds a method of the backend
+        # This breaks a reference cycle, because the generator holds a method of the backend.
+        del self.generator
         self._stack.__exit__(kind, error, trace)
 
     def infer(self, batch: Batch) -> Outputs:

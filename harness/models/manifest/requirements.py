@@ -83,9 +83,8 @@ def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
         return None, None
     try:
         return module, version(module)
-    except (
-        PackageNotFoundError
-    ):  # search only if necessary, because searching for another distribution takes half a second
+    # The search comes last, because searching for another distribution takes half a second.
+    except PackageNotFoundError:
         for distribution in packages_distributions().get(module, ()):
             with suppress(PackageNotFoundError):  # the distribution was removed after it was found
                 return distribution, version(distribution)

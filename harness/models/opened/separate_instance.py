@@ -57,9 +57,8 @@ class Arena:
                 raise ValueError(f"an array of {array.dtype} cannot be sent to another process")
             placed.append((name, array, end))
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-        if (
-            end >= os.fstat(self._fd).st_size
-        ):  # always true on the first call, because an empty file cannot be mapped
+        # The condition is always true on the first call, because an empty file cannot be mapped.
+        if end >= os.fstat(self._fd).st_size:
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):

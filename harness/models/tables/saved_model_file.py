@@ -251,9 +251,8 @@ def _integer(tensor: memoryview) -> int | None:
         return int.from_bytes(content, "little", signed=True)
     for number in _TENSOR_INTS:
         value = values.get(number)
-        if (
-            isinstance(value, memoryview) and len(value) == 1
-        ):  # a packed field of one byte contains a number from 0 to 127
+        # A packed field of one byte contains a number from 0 to 127.
+        if isinstance(value, memoryview) and len(value) == 1:
             return value[0] if value[0] < 128 else None
         if isinstance(value, int):
             return value - (value >> 63 << 64)

@@ -50,7 +50,7 @@ def export(folder: Path, name: str, out: Path | None, server: str | None = None)
     server: address of the MLflow server or OpenTelemetry collector to send the run to. Raises a ConfigError if `out`
     already exists (except an mlflow store), is missing or cannot be written, or if the server does not accept the run.
     """
-    # needs numpy, which `--help` does without
+    # This import needs NumPy, which `--help` does without.
     from harness.results.run_files import read_files, reading_run
 
     chosen = FORMATS[name]

@@ -185,7 +185,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
     if not len(completed):
         return 0
-    # In Offline, LoadGen first assembles its only query from many samples.
+    # In Offline, the time starts at the entry, because LoadGen first assembles its only query from many samples.
     begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
     since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
     if kind.scheduled:

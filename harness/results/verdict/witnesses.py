@@ -206,9 +206,9 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            # The supervisor saw the answer before its timestamp.
+            # The supervisor saw the answer this long before the answer's timestamp.
             early_ns = int(completed_ns[answered - 1]) - at_ns
-            # The supervisor did not see the answer although its timestamp had passed.
+            # The supervisor had not seen the next answer this long after the answer's timestamp.
             late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)

@@ -173,7 +173,7 @@ class _Session:
     def conclude(self, *, as_json: bool, details: bool) -> int:
         """Merges both runs and the session's files into one result: the testing run with its power."""
         testing = self._runs / "testing"
-        if not testing.is_dir():  # because the folder gets this name only when it is complete
+        if not testing.is_dir():  # the folder gets this name only when it is complete
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
         refused = self._refused()
         self._merge(testing)

@@ -200,9 +200,8 @@ class PeakJob(Study[PeakOptions]):
         """
         number = len(self._probes) + 1
         planned_s = self._planned_s(kind) or [0.0]
-        if (
-            config.queries and config.target_qps
-        ):  # at a low rate, the minimum number of queries takes longer than the requested time
+        # At a low rate, the minimum number of queries takes longer than the requested time.
+        if config.queries and config.target_qps:
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"

@@ -178,7 +178,7 @@ class TuneJob(Study[TuneOptions]):
             plain.pop(key, None)
         write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
-            (self.folder / "bare").rmdir()  # empty unless a process printed something
+            (self.folder / "bare").rmdir()  # the folder is empty unless a process printed something
         self.folder = self._results.finish(newest=False)
         if not self._config.no_report:
             from harness.search.tune.page import write

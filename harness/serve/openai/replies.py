@@ -88,7 +88,7 @@ class Answer(Later):
     def _whole(self) -> bytes:
         body = json.dumps(self._content()).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
-        # Prevents negative times, which would occur if the clock was set back during the request.
+        # The limits below prevent negative times, which would occur if the clock was set back during the request.
         now_ns = time_ns()
         spans = (
             (self.arrived_ns, self.begun_ns),

@@ -66,7 +66,7 @@ def finished_runs(
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         problems += [f"{row.name}: {why}" for why in run.unscorable()]
-    refuse(problems)  # fail before scoring, because scoring may take minutes
+    refuse(problems)  # problems are reported before scoring, because scoring may take minutes
     if not quiet:
         say("each run is checked and scored again, which takes minutes with a slow metric")
     for row, run in zip(rows, runs.values(), strict=True):

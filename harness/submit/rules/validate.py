@@ -96,8 +96,8 @@ def _unavoidable(result: Result) -> Iterator[str]:
     if setting_ms is not None and setting_ms < result.round.min_duration_ms:
         yield from SHORTENED
         if result.scenario in result.benchmark.results:
-            yield "result-missing"
             # LoadGen counts tokens only under the official rules, so a quick run's log contains no token counts.
+            yield "result-missing"
     counts = {None, result.benchmark.samples_in(str(result.scenario)), result.benchmark.samples}
     of_performance = run.number(_TOTAL)
     of_accuracy = result.accuracy.number(_TOTAL) if result.accuracy else None

@@ -86,7 +86,7 @@ def main_number(row: Row) -> tuple[str, Number] | None:
     known = numbers(row)
     try:
         deciding = deciding_number(database.content_of(row), known)
-    except HarnessError:  # an SLO that this version cannot read
+    except HarnessError:  # this version cannot read the SLO
         deciding = ""
     names = ("peak", deciding, ESTIMATE, *known)
     return next(((name, known[name]) for name in names if name in known), None)

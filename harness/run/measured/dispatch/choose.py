@@ -62,7 +62,7 @@ def make_dispatcher(
     if cls is PlanningDispatcher:
         deadlines = None
         if config.dispatch == "deadline":
-            assert plan.latency_bound_ns is not None  # because Server always has an SLO
+            assert plan.latency_bound_ns is not None  # Server always has an SLO
             times_ns = batch_times(curve, max_batch).astype(int).tolist()
             deadlines = Deadlines(plan.latency_bound_ns, times_ns, len(instances))
         wait_ns = config.batch_wait_ns

@@ -27,9 +27,8 @@ class SetOfModels(System):
         assert isinstance(models, ModelSet)
         self._opened = opened = open_set(self.config, models, group, stack, progress)
         self.load_s, self.slowest_ns = opened.load_s, opened.slowest_ns
-        backend: Any = (
-            opened.backend
-        )  # `Any`, because this backend's batches also contain a model number
+        # The type is `Any`, because the batches of this backend also contain a model number.
+        backend: Any = opened.backend
         dataset: Any = opened.dataset
         self.dataset, self.held = dataset, len(opened.dataset)
         self.answerers = [Answerer(backend, dataset, OF_THE_MODELS)] * group.instances

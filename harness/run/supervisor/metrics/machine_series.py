@@ -174,9 +174,8 @@ class _Counted:
     def joules(self, readings: _Readings) -> float | None:
         """Returns the joules so far; None before the first reading, or if a counter has decreased without wrapping."""
         start = max(0, self._seen - 1)
-        new = readings[
-            start:
-        ]  # a slice is a copy, to which the meter's thread does not append
+        # A slice is a copy, to which the meter's thread does not append.
+        new = readings[start:]
         self._seen = start + len(new)
         for earlier, later in pairwise(new):
             step = _joules_between(self._source, earlier, later)

@@ -56,7 +56,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
     for content, words in zip(maps, _told_apart(view, maps), strict=True):
         of_number = values[content["number"]]
         if len(set(of_number)) < 2:
-            continue  # because a single colour shows nothing more than the table
+            continue  # a single colour shows nothing more than the table
         in_ms = content["number"].endswith(", ms")
         name = content["number"].removesuffix(", ms")
         title = f"{name[:1].upper()}{name[1:]}"

@@ -244,7 +244,7 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
             "duration_s": window.duration.window_s,
         }
     # If a steady window was found, the state is always "Plateau": the gated series have no trend within the window, and
-    # later trends include the time after it.
+    # the later trends include the time after the window.
     words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
     block["state"] = {
         name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED
