@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-with warnings.catch_warnings(action="ignore"):  # because the package warns about its own modules
+with warnings.catch_warnings(action="ignore"):  # the package warns about its own modules
     from executorch.extension.pybindings.portable_lib import (
         Verification,
         _threadpool_get_thread_count,

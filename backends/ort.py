@@ -68,7 +68,7 @@ class OrtBackend(FrameworkBackend):
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
-            # because the framework prints the names of missing libraries
+            # The framework prints the names of missing libraries.
             with redirect_stdout(sys.stderr):
                 # This call loads CUDA and cuDNN from Python packages, where the dynamic loader does not search.
                 ort.preload_dlls()

@@ -35,7 +35,7 @@ class TreesBackend(FrameworkBackend):
             self._forest = opened(self._path, kind, self._setup.threads, by_gtil=by_gtil)
         except (HarnessError, MemoryError):
             raise
-        except Exception as e:  # because the exceptions of the libraries share no base class
+        except Exception as e:  # the exceptions of the libraries share no base class
             raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
         self._feature_count = self._forest.features
         return (self._input(),), ()

@@ -115,7 +115,8 @@ def _whole(text: str, value: float) -> int:
     """Returns the exact number if the text contains all digits, because a float holds only 15 digits."""
     try:
         return int(text)
-    except ValueError:  # not an int: a text such as 1e3 or 7.0, or more digits than Python accepts
+    # The text is not an int (for example 1e3 or 7.0), or has more digits than Python accepts.
+    except ValueError:
         return int(value)
 
 

@@ -8,7 +8,7 @@ if __name__ == "__main__":
         from harness.cli.main import main
 
         sys.exit(main())
-    # Ctrl-C came while modules were imported, or before the run handled signals.
+    # Ctrl-C may come while modules are imported, or before the run handles signals.
     except KeyboardInterrupt:
         print("harness: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - `say` may not be imported yet
         sys.exit(130)

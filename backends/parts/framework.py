@@ -63,7 +63,7 @@ class FrameworkBackend(ABC):
             self._inputs, self._outputs = self._load()
         except (HarnessError, ImportError, MemoryError):
             raise
-        except Exception as e:  # because the exceptions of frameworks share no base class
+        except Exception as e:  # the exceptions of frameworks share no base class
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:

@@ -63,7 +63,8 @@ def _macs(op: Any) -> int | None:
     try:
         inputs = [tensor.shape.as_list() for tensor in op.inputs]
         return _RULES[op.type](op, inputs, op.outputs[0].shape.as_list())
-    except (TypeError, ValueError, KeyError):  # because of an unknown size, or an ellipsis
+    # A size is unknown, or an Einsum contains an ellipsis.
+    except (TypeError, ValueError, KeyError):
         return None
 
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, Protocol, Self
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise the profiler logs its start and stop
+# Without this level, the profiler logs its start and stop.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function

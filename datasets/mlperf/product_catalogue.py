@@ -111,7 +111,7 @@ def _files(setup: DatasetSetup) -> list[Path]:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ValueError) as e:  # because pyarrow's errors are subclasses of ValueError
+    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
     names = file.schema_arrow.names
     missing = [name for name in (*_TEXTS, _CATEGORIES, *_TRUTHS) if name not in names]

@@ -137,7 +137,7 @@ class Streaming100bDataset:
 
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
-        now = np.int64(len(history) > 0)  # because the reference gives each action the time 1
+        now = np.int64(len(history) > 0)  # the reference gives each action the time 1
         return {
             _USER: np.array(request.user),
             "item_id": history,

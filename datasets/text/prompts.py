@@ -136,7 +136,7 @@ def _table(path: Path) -> Iterator[Row]:
                 number += 1
                 known = {k: v for k, v in row.items() if v is not None}
                 yield f"{path}: row {number}", {**known, **unknown}
-    except (OSError, ValueError) as e:  # because pyarrow's errors are subclasses of ValueError
+    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
 
 

@@ -234,7 +234,7 @@ def pack(arguments: Sequence[str]) -> int:
     work = user_path(options.work)
     request, official = _trusted_request(options), _path(options.official)
     if official is not None:
-        tools_of(official)  # refuses a wrong checkout before anything is written
+        tools_of(official)  # this call refuses a wrong checkout before anything is written
     answers: dict[str, Any] = {}
     for file in options.describe or ():
         answers |= read_answers_file(user_path(file), request.rules)

@@ -315,7 +315,7 @@ def _remove_generated_code() -> None:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            # The folder is not empty, because other processes keep files there.
+            # The folder may not be empty, because other processes keep files there.
             with suppress(OSError):
                 Path(cache_from_source(path)).parent.rmdir()
 
@@ -327,7 +327,7 @@ def _die_with(parent: int) -> None:
     """
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    # The system is not Linux: the child ends when its socket is closed.
+    # Outside Linux, the child ends when its socket is closed.
     except (OSError, AttributeError):
         return
     if os.getppid() != parent:  # the parent died before prctl, so no signal will arrive

@@ -199,5 +199,5 @@ def output() -> Iterator[TextIO]:
     try:
         yield sys.stdout
         sys.stdout.flush()
-    except OSError as e:  # as in `_print`
+    except OSError as e:  # a closed pipe or a full disk, as in `_print`
         _give_up(sys.stdout, e)

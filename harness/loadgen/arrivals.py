@@ -290,7 +290,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # because as an int, 1e999999999 would exhaust the memory
+    if number.adjusted() > 30:  # as an int, 1e999999999 would exhaust the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

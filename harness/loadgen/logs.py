@@ -162,7 +162,7 @@ def _fits(key: str, value: object) -> bool:
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # because the integer may be too large for a float
+    except OverflowError:  # the integer may be too large for a float
         return False
 
 

@@ -30,7 +30,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     }
     if requested.url:
         values["connections"] = spec.connections
-    elif requested.nodes is None:  # because with --nodes each node makes a separate plan
+    elif requested.nodes is None:  # with --nodes, each node makes a separate plan
         values |= {"instances": spec.instances, "threads": spec.threads}
     if not requested.mlperf:
         values |= {

@@ -262,7 +262,7 @@ def _machine_doubts(
 ) -> Iterable[Reason]:
     run, load = findings.performance, dict(findings.load)
     if run is not None and client.local_servers(run):
-        load["others"] = None  # because a server on this machine would count as another process
+        load["others"] = None  # a server on this machine would count as another process
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = load.get("others"), bool(findings.config.url)

@@ -98,7 +98,7 @@ class ResultFolder:
             digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / LATEST
-        with suppress(OSError):  # because the link is only a convenience
+        with suppress(OSError):  # the link is only a convenience
             # The harness made the link, and may replace it, only if the link points to a sibling folder.
             ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):

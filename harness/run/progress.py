@@ -79,7 +79,7 @@ class Progress:
         self._due_s = _now_s() + (EVERY_S if self._bar is None else DRAW_EVERY_S)
         details = [*details, *([f"{show_wait(left_s)} left"] if left_s is not None else [])]
         if self._bar is not None:
-            with suppress(OSError):  # because the terminal may have been closed
+            with suppress(OSError):  # the terminal may have been closed
                 columns = columns_of(stderr()) - 1
                 above = [visible(self._series_text(left_s))[:columns]] if self._series else []
                 draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])

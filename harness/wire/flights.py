@@ -254,7 +254,8 @@ class Flights:
             done.append(self._failed.popleft())
         while self._broken:
             connection, flight, error = self._broken.popleft()
-            if connection.flight is flight:  # otherwise the lost connection was already handled
+            # If the flights differ, the lost connection was already handled.
+            if connection.flight is flight:
                 self._broke(connection, error, done)
         if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)

@@ -207,7 +207,7 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     calls: list[Any] = []
     if isinstance(inner, dict):
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
-        if old or new:  # because some servers send the same text under both names
+        if old or new:  # some servers send the same text under both names
             thoughts = [old] if old == new else [old, new]
         texts += (inner.get("content"), inner.get("refusal"))
         if inner.get("tool_calls") or inner.get("function_call"):

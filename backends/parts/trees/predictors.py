@@ -46,7 +46,7 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    # because treelite warns about fields that it does not know
+    # treelite warns about fields that it does not know
     with warnings.catch_warnings(action="ignore"):
         model = _LOADED[kind](treelite, path)
 

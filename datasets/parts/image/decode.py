@@ -78,7 +78,7 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # because Pillow raises six classes of exceptions for broken files
+        except Exception as e:  # Pillow raises six classes of exceptions for broken files
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
@@ -153,7 +153,7 @@ def _other_header(data: bytes) -> Header:
         raise ValueError(f"it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
         raise
-    except Exception as e:  # because Pillow raises many classes of exceptions
+    except Exception as e:  # Pillow raises many classes of exceptions
         raise ValueError(f"its header is broken: {' '.join(str(e).split())}") from e
     return header
 

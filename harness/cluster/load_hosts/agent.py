@@ -96,7 +96,7 @@ class Agent:
     def _answer(self, connected: socket.socket, peer: str) -> None:
         with closing(channel_over(connected)) as channel:
             try:
-                # The connection to the machine that started the run is lost.
+                # The connection to the machine that started the run may be lost.
                 with suppress(OSError):
                     self._hear(channel, connected, peer)
             except BaseException as e:  # noqa: BLE001 - shown there

@@ -71,7 +71,7 @@ class HostsRun(LoadGenRun):
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         plan = super()._plan(loaded, calibration)
-        parts_of(plan, self._group.names)  # raises ConfigError before any host starts
+        parts_of(plan, self._group.names)  # this call raises ConfigError before any host starts
         return plan
 
     def _evidence(

@@ -302,7 +302,8 @@ def ask(
         for host in hosts
     }
 
-    def check(done: Any) -> None:  # raises a node's error immediately, while other nodes still work
+    # Raises an error of a node at once, while the other nodes still work.
+    def check(done: Any) -> None:
         answer_of(ray, done, asked[done].name)
 
     _wait(ray, [*asked], limit_s, is_gone, f"the nodes did not answer in {limit_s:g} s", check)

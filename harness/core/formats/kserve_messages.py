@@ -40,7 +40,7 @@ def tensor(message: memoryview) -> dict[str, Any]:
     shape: list[int] = []
     contents = memoryview(b"")
     for number, value in fields(message):
-        # a shape has one field per dimension, or one packed field with all dimensions.
+        # A shape has one field per dimension, or one packed field with all dimensions.
         if number == SHAPE:
             shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
         elif isinstance(value, int):

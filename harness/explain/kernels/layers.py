@@ -295,7 +295,7 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
-    # because some executors do not report this span
+    # Some executors do not report this span, so the time of the run replaces it.
     execute = _mean(session.execute_ns, chosen) or run
     return {
         "executor, between kernels": execute - kernels_ns,

@@ -232,7 +232,7 @@ def _layouts(steps: Steps) -> Iterator[StepChange | Impossible]:
 
 
 def _through_float16(x: Array) -> Array:
-    with np.errstate(over="ignore"):  # because a number too large for float16 becomes infinity
+    with np.errstate(over="ignore"):  # a number too large for float16 becomes infinity
         return x.astype(np.float16).astype(x.dtype)
 
 

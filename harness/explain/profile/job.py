@@ -168,7 +168,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def to_json(self) -> dict[str, Any]:
-        assert self._profiled is not None  # because `show` refuses the option without a profile
+        assert self._profiled is not None  # `show` refuses the option without a profile
         return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
@@ -237,7 +237,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # because a server may refuse a larger batch
+                batches = (options.batch,)  # a server may refuse a larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"only batch {options.batch} is measured: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:

@@ -130,7 +130,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             for dtype in UNRECORDED_TYPES
         ]
         # The file may refuse zeros in the guessed shape, because it may accept only the user's shapes, for example for
-        # a state of two layers.
+        # A state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )
@@ -160,7 +160,7 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
             names = ", ".join(spec.name for spec in specs)
             raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
         for spec in (spec for spec in specs if spec.shape and spec.name in shapes):
-            _sized(spec, shapes)  # raises ConfigError for sizes that do not fit
+            _sized(spec, shapes)  # this call raises ConfigError for sizes that do not fit
         try:
             inputs = inputs_of(Model(path.stem, None, path.parent, path), backend)
         except ConfigError as e:

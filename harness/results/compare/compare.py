@@ -227,7 +227,7 @@ def _change(
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
     if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
-        share = max(share, EXTREME[first.kind])  # because one run per side does not show the noise
+        share = max(share, EXTREME[first.kind])  # one run per side does not show the noise
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(

@@ -54,7 +54,7 @@ def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
     """Returns [low, median, high] of the ratios per round, where low and high are the ends of the median's interval;
     None with too few rounds.
     """
-    count = min(len(changed_ns), len(repeated_ns))  # because an error may cut the last round short
+    count = min(len(changed_ns), len(repeated_ns))  # an error may cut the last round short
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
     low, high = median_interval(ratios, LEVEL)
     return None if low is None or high is None else [low, float(np.median(ratios)), high]

@@ -104,6 +104,7 @@ def _equal(text: str, logged: object) -> bool:
             # The unit of the last digit, because Server's rates have two decimals.
             unit = 10.0 ** -len(text.partition(".")[2])
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
-        except (ValueError, OverflowError):  # not a number, or an integer too large for a float
+        # The text is not a number, or it is an integer too large for a float.
+        except (ValueError, OverflowError):
             return False
     return text == str(logged)

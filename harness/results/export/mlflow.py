@@ -106,7 +106,8 @@ def _client(store: str, target: str) -> Iterator[Any]:
     is not installed.
     """
     before = dict(os.environ)
-    os.environ.update(_SETTINGS)  # must precede the import, which starts MLflow's telemetry
+    # The settings must precede the import, which starts MLflow's telemetry.
+    os.environ.update(_SETTINGS)
     try:
         try:
             from mlflow import MlflowClient

@@ -122,7 +122,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
         slower = np.geomspace(1, 1 / n, POINTS)
         rarest = min(rarest, float(slower[-1]))
         ranks = (n * (1 - slower)).astype(int)
-        ranks[-1] = n - 1  # because rounding may have changed 1 - 1 / n
+        ranks[-1] = n - 1  # rounding may have changed 1 - 1 / n
         lines.append(
             {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines", "name": name}
         )

@@ -239,7 +239,7 @@ def _file(key: str, text: str) -> tuple[str, Replaced]:
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # because a name without a slash means a shipped model
+        name = f"./{name}"  # a name without a slash means a shipped model
     return path, Replaced(f"path of {key}", name)
 
 

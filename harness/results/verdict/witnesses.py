@@ -133,7 +133,7 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
-    else:  # as in results.cc, which counts gaps until the last issued query is answered
+    else:  # LoadGen's results.cc counts the gaps until the last issued query is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
     if samples >= 1 and took_ns > 0:
         yield from loadgen.other_rate(key, logged, samples, took_ns)

@@ -86,7 +86,7 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
-        # so that the garbage collector no longer scans the objects that exist at this point
+        # The garbage collector no longer scans the objects that exist at this point.
         gc.freeze()
         gc.disable()
         run_on(self._cpus)

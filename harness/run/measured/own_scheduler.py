@@ -203,7 +203,7 @@ class Replay(Scheduler):
 
     def _issue_all(self, issue: _Issue) -> None:
         due = self._after_ns + self._journal.start_ns
-        due_ns = memoryview(due.data)  # because a memoryview is faster than NumPy for single items
+        due_ns = memoryview(due.data)  # a memoryview is faster than NumPy for single items
         first, count = 0, len(due_ns)
         while first < count and not self._journal.ends:
             now_ns = wall_ns()
@@ -322,7 +322,7 @@ class ConversationsInTurn(ClosedLoop):
         held = np.append(turns[: plan.performance_count], 0)
         self._ends: list[bool] = (
             held[1:] == 0
-        ).tolist()  # whether each sample ends its conversation
+        ).tolist()  # each value: whether the sample ends its conversation
         self._begins = np.flatnonzero(held[:-1] == 0)
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
 

@@ -298,7 +298,7 @@ class MeasuredProcess(Supervised):
         self.kill()
         self._channel.close()
         os.close(self.journal_fd)
-        with suppress(OSError):  # because the result folder may have been removed
+        with suppress(OSError):  # the result folder may have been removed
             if not self._output.stat().st_size:
                 self._output.unlink()
 

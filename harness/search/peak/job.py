@@ -96,11 +96,11 @@ class PeakJob(Study[PeakOptions]):
     def _begin(self) -> None:
         config = self._config
         axis = axis_of(config)
-        assert axis is not None  # because `problems` refuses the other scenarios
+        assert axis is not None  # `problems` refuses the other scenarios
         self._axis = axis
         self._slos = slos_of(self._scenario, config, self._model)
         slo = searched(self._slos)
-        assert slo is not None  # because `problems` refuses a run without an SLO
+        assert slo is not None  # `problems` refuses a run without an SLO
         self._slo = slo
         self._judge = Judge(self._scenario, slo, self._model.frame_period_ns)
         self._results = self._new_folder(

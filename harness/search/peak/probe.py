@@ -172,7 +172,7 @@ class Judge:
         latencies, or for an SLO on token times.
         """
         if self._slo.of:
-            return None  # because the fastest answer says nothing about token times
+            return None  # the fastest answer says nothing about token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

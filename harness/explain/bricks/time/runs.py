@@ -262,7 +262,7 @@ def _brick(
     timed = TimedSession(_brick_session(content, setup), inputs, pool)
     for name, tensor in zip(cut.outputs, cut.brick.outputs, strict=True):
         shape = timed.shapes.get(cut.numbers[name])
-        if tensor == UNKNOWN or shape is None:  # because a map or a sequence has no shape
+        if tensor == UNKNOWN or shape is None:  # a map or a sequence has no shape
             continue
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):

@@ -99,7 +99,7 @@ def _own(file_format: str, model: Model) -> Path | None:
     """Returns the model's file in this format; None if no such file exists."""
     if not file_format or not model.may_have(file_format):
         return None
-    with suppress(HarnessError):  # because the manifest may declare a file that is missing
+    with suppress(HarnessError):  # the manifest may declare a file that is missing
         model.obtain((file_format,), say)
         return model.path((file_format,))
     return None

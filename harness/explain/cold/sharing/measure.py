@@ -52,7 +52,7 @@ def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) 
     config, path, threads = start.config, start.path, trials.threads
     options = dict(config.backend_option)
     if way.name == FORK:
-        threads = 1  # because a forked process keeps only the calling thread
+        threads = 1  # a forked process keeps only the calling thread
     if way.name == INITIALISERS and config.backend == "ort":
         options["share_weights"] = "on"
     if way.name == MAPPED and config.backend == "ort":

@@ -54,7 +54,7 @@ def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
         ctypes.c_size_t(len(view)),
         ctypes.c_void_p(here.ctypes.data),
     )
-    del view  # because `mmap.close` fails while a view of the map exists
+    del view  # `mmap.close` fails while a view of the map exists
     if status:
         raise OSError(ctypes.get_errno(), "mincore failed")
     return here

@@ -92,7 +92,7 @@ def _open(kind: int, config: int) -> int:
         raise OSError(errno.ENOSYS, "unknown architecture")
     flags = _DISABLED | _INHERIT | _EXCLUDE_HV
     if kind == _HARDWARE:
-        flags |= _EXCLUDE_KERNEL  # because perf_event_paranoid = 2 forbids counting kernel events
+        flags |= _EXCLUDE_KERNEL  # perf_event_paranoid = 2 forbids counting kernel events
     attribute = struct.pack("=IIQQQQQ", kind, _ATTRIBUTE_BYTES, config, 0, 0, _TIMES, flags).ljust(
         _ATTRIBUTE_BYTES, b"\0"
     )

@@ -129,7 +129,7 @@ def read_dump(path: Path) -> Dump:
         )
         events = header["events"].split()
         values = [int(word) for word in header["summary"].split()]
-        values += [0] * (len(events) - len(values))  # because callgrind omits trailing zeros
+        values += [0] * (len(events) - len(values))  # callgrind omits trailing zeros
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     libraries: Counter[str] = Counter()

@@ -156,7 +156,7 @@ def _ceiling(
             took_s = monotonic() - begin_s
             per_s = max(per_s, samples / took_s)
             samples = int(min(max(samples, per_s * CEILING_S / 2), _MOST_SAMPLES))
-            samples -= samples % max_batch  # because the null server answers only whole batches
+            samples -= samples % max_batch  # the null server answers only whole batches
     finally:
         dispatcher.stop()
         many.close()

@@ -39,7 +39,7 @@ def summary(
         return NOTHING
     bodies: dict[int, bytes] = {}
     chains: dict[int, _Chain] = {}
-    with suppress(Exception):  # because a plug-in or its files may fail
+    with suppress(Exception):  # a plug-in may fail, or its files may be unreadable
         _read(remote, dataset, issued, bodies, chains)
         whole = hashlib.sha256(b"".join(bodies[i] for i in in_order or issued))
         found: dict[str, Any] = {

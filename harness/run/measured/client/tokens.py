@@ -354,7 +354,7 @@ class Tokens:
         self._count_held()
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
-            with suppress(Exception):  # because a plug-in or its files may fail
+            with suppress(Exception):  # a plug-in may fail, or its files may be unreadable
                 self._load_sent(remote, dataset, sent)
         prompts = [(told, sent[i]) for i, told in self._prompts.items() if i in sent]
         exact = [(told, s.prompt_tokens) for told, s in prompts if s.prompt_tokens]

@@ -66,7 +66,7 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 
     def batch(indices: Sequence[int]) -> Batch:
         count = len(indices)
-        into = None if count == 1 else buffers(count)  # because a single row needs no shared buffer
+        into = None if count == 1 else buffers(count)  # a single row needs no shared buffer
         return plain(indices) if into is None else copied(indices, into, take)
 
     return batch

@@ -191,7 +191,7 @@ class GeneratingInstance:
     ) -> None:
         """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part did."""
         self._failures.add(error, len(works), dataset=dataset)
-        if self._tells_first:  # because LoadGen refuses an answer whose first token it has not seen
+        if self._tells_first:  # LoadGen refuses an answer whose first token it has not seen
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:
                 self._responder.first_tokens(silent, [None] * len(silent))

@@ -139,7 +139,7 @@ class SetInstance(Instance):
             by_dataset = self._dataset_of(indices[0]) if request is None else None
             self._fails(e, 1, dataset=by_dataset)
             if lease is None and request is not None:
-                acquired = inferred = wall_ns()  # because the load failed, no later stamp exists
+                acquired = inferred = wall_ns()  # the load failed, so no later stamp exists
             postprocessed = wall_ns()
             completed = self._fail(ids)
         # The outputs are checked after the answer, so that the check does not add to the latency.

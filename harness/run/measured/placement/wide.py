@@ -91,7 +91,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            # a wide instance is optional, so this error does not stop the run.
+            # A wide instance is optional, so an error does not stop the run.
             except HarnessError as e:
                 self.reason = f"the instance on all cores does not work: {one_line(e)}"
             else:

@@ -23,7 +23,7 @@ class RealTimeModel(LocalModel):
             return super().dispatch(parts)
         backends = [each.backend for each in preparation.answerers]
         first = backends[0]
-        assert isinstance(first, SequenceBackend)  # because preflight refuses models without states
+        assert isinstance(first, SequenceBackend)  # preflight refuses models without states
         held = plan.performance_count
         streams = Streams(first, self.dataset, held, plan.streams, plan.seeds.sample_index)
         postprocess = postprocessor_of(self._output, self._hook)

@@ -55,7 +55,7 @@ def _pipe(channel: Channel, size: int, requests: int, replies: int) -> None:
 def _shared_memory(channel: Channel, size: int, requests: int, replies: int, memory: int) -> None:
     """Copies each request to the second half of the memory. A byte in the pipe announces each payload."""
     shared = memoryview(mmap.mmap(memory, 2 * size))
-    shared[size:] = bytes(size)  # touches all pages
+    shared[size:] = bytes(size)  # this assignment touches all pages
     channel.send("ready")
     turn = memoryview(bytearray(1))
     while read_all(requests, turn):
