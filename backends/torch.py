@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-# Without this, torch.export.load may fall back to full unpickling, which runs code from the file.
+# Without this setting, torch.export.load may fall back to full unpickling, which runs code from the file.
 os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 import torch

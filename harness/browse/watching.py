@@ -76,7 +76,7 @@ class Past:
         if not self._recent and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
         self._recent.append(state)
-        if len(self._recent) < 2:  # a curve needs two states
+        if len(self._recent) < 2:  # a curve needs at least two states
             return
         recent = list(self._recent)
         if self._origin_s is None:

@@ -108,7 +108,7 @@ def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Ar
     first, last = rates[piece, 0], rates[piece, 1]
     slope = (last - first) / (starts[piece + 1] - starts[piece])
     left = numbers - expected[piece]
-    # This solves left = first * t + slope * t^2 / 2 for t, in a form that allows slope 0.
+    # The formula solves left = first * t + slope * t^2 / 2 for t, in a form that allows slope 0.
     after_s: Array = starts[piece] + 2 * left / (first + np.sqrt(first**2 + 2 * slope * left))
     return after_s
 

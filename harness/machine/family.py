@@ -66,7 +66,7 @@ class Family:
             except OSError:
                 if pid == self.pid:
                     raise
-                continue  # the process ended after it was listed
+                continue  # the process ended after the listing
             _add(memory, held)
         return added(self._used.values()) | memory
 

@@ -93,7 +93,7 @@ class Mirror:
         if (rows["first"] < 0).any():
             raise ValueError("a batch begins before the first sample")
         for name in journal.stamps:
-            if name.endswith("_ns"):  # 0 is not converted, because it marks a missing time stamp
+            if name.endswith("_ns"):  # 0 is not converted, because 0 marks a missing time stamp
                 rows[name] -= np.where(rows[name] != 0, self._ahead_ns, 0)
         journal.index[orders] = _array(indices, "<i4")
         journal.add_rows(worker, rows)

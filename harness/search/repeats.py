@@ -200,7 +200,8 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
-    first = content.get("deciding")  # earlier versions did not store this name
+    # Earlier versions did not store the name of the deciding number.
+    first = content.get("deciding")
     for name, number in sorted(content["numbers"].items(), key=lambda one: one[0] != first):
         if number["mean"] is None:
             continue

@@ -375,7 +375,8 @@ class Flights:
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        # The new connection is requested last, so that a flight that must be sent again is already waiting for it.
+        # The new connection is requested last, so that a flight that must be sent again already waits for the
+        # connection.
         if dropped:
             self._replace(connection)
 
@@ -419,7 +420,7 @@ class Flights:
                 # connections too.
                 self._again.append(flight)
             else:
-                # A new connection was requested earlier, but it may already carry another flight.
+                # A new connection was requested earlier, but the new connection may already carry another flight.
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"

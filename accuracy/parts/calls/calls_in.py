@@ -114,8 +114,8 @@ def _written(answer: str) -> list[Call]:
         inside = answer[found.end() : close].strip()
         if not inside or not _is_signature(inside):
             calls.append(Call(found[1], _arguments(inside)))
-    # The calls are converted to JSON and back, because this turns tuples into lists and keys into strings. If JSON
-    # cannot express a value, the answer counts as unreadable.
+    # The conversion to JSON and back turns tuples into lists and keys into strings. If JSON cannot express a value, the
+    # answer counts as unreadable.
     return [Call(*call) for call in json.loads(json.dumps(calls))]
 
 

@@ -218,7 +218,8 @@ def _of_xnnpack(blob: memoryview, named: Container[str]) -> Iterator[Weight]:
     graph = root(blob[start : start + size], b"XN")
     names = (one.text(_CONSTANT_NAME) for one in graph.tables(_GRAPH_CONSTANTS))
     if any(name and name not in named for name in names):
-        raise ValueError("the weights of a graph are missing")  # XNNPACK does not check this
+        # XNNPACK does not check for missing weights.
+        raise ValueError("the weights of a graph are missing")
     for value in graph.tables(_GRAPH_VALUES):
         tensor = value.table(_XVALUE)
         if tensor is not None and value.number(_XVALUE_KIND, "B") == _QUANTISED:

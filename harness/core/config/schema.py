@@ -443,7 +443,7 @@ class RunOptions:
         metavar="URL",
     )
     # A finished run resolved the values of these options, and wrote them to its config.yaml. These options do not have
-    # A flag.
+    # a flag.
     qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))

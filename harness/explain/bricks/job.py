@@ -190,7 +190,7 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            # A brick without CPU times was stopped before its first run.
+            # A brick without CPU times is left out, because the run was stopped before the brick's first run.
             if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh

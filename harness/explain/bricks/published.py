@@ -206,7 +206,7 @@ class _PublishedModel:
             "readers": [sorted(readers) for readers in self._readers],
             "published_lengths": lengths,
         }
-        # A DequantizeLinear node that several pieces read counts as a layer of each of them.
+        # If several pieces read a DequantizeLinear node, the node counts as a layer of each piece.
         more, repeated = len(self._layers) - sum(lengths), self._op_types.count(DEQUANTISE)
         if not 0 <= more <= repeated or not all(n > 0 for n in lengths):
             raise ValueError("published_lengths do not add up to the layers of the pieces")

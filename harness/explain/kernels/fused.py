@@ -20,12 +20,12 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names a kernel in its blocked layout after the tensor that the kernel computes. A suffix names an
+# ONNX Runtime names a kernel in its blocked layout after the tensor that this kernel computes. A suffix names an
 # operator that ONNX Runtime turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
-# Suffix that ONNX Runtime's fusions add to the name of the last node that they replace.
+# Suffix that a fusion of ONNX Runtime adds to the name of the last node that the fusion replaces.
 _FUSION = re.compile(r"(.+)/\w+Fusion/")
 _CHANGED = "Transpose"
 

@@ -100,7 +100,7 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
-    if name is not None:  # without a name, the table of levels shows this note
+    if name is not None:  # without a name, the table of levels already shows this note
         yield from contended(profiled.content)
 
 

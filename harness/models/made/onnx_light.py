@@ -87,7 +87,7 @@ def make(name: str) -> Path:
 
 
 def _template(name: str) -> Path:
-    spec = importlib.util.find_spec("onnx")  # finds the package without importing it
+    spec = importlib.util.find_spec("onnx")  # find_spec finds the package without importing it
     if spec is None or spec.origin is None:
         raise PluginUnavailable(
             f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('onnx')}"

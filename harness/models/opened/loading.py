@@ -433,7 +433,7 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
     paths = []
     for name in FORMATS:
         if model.may_have(name):
-            # a missing file is acceptable if the backend does not need it
+            # a missing file is acceptable if the backend does not need this file
             with suppress(HarnessError):
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):

@@ -73,7 +73,7 @@ class Arena:
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            # arrays that are views of the old map keep it alive
+            # arrays that are views of the old map keep the old map alive
             self._map = mmap.mmap(self._fd, size)
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that is not in shared memory")

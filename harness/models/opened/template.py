@@ -130,7 +130,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             for dtype in UNRECORDED_TYPES
         ]
         # The file may refuse zeros in the guessed shape, because it may accept only the user's shapes, for example for
-        # A state of two layers.
+        # a state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )

@@ -184,7 +184,8 @@ class _Trial:
         batch = Batch(size, {spec.name: self._zeros(spec, size) for spec in self._specs})
         try:
             outputs = self._backend.infer(batch)
-        except Exception as e:  # a framework may raise any error when it rejects these shapes
+        # A framework may raise any error when the model rejects these shapes.
+        except Exception as e:
             raise _Unfit(one_line(e)) from e
         if isinstance(outputs, Mapping):
             return {name: np.asarray(rows) for name, rows in outputs.items()}

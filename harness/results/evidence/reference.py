@@ -192,7 +192,7 @@ def _streams(
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    # Only the last sample of each query counts, because its latency is the query's latency.
+    # Only the last sample of each query counts, because the last sample's latency is the query's latency.
     last = slice(samples - 1, whole, samples)
     lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])

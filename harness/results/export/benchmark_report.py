@@ -50,7 +50,7 @@ def _report(
     return {
         "version": VERSION,
         "run": _run(run),
-        # The format accepts a load only together with its prompt length.
+        # The format accepts a load only together with a prompt length.
         **({"scenario": {"load": _load(run, tokens)}} if tokens["input"] is not None else {}),
         "results": {
             "request_performance": {"aggregate": _aggregate(run.result, columns, tokens)},

@@ -41,7 +41,7 @@ def _suites(run: RunFiles) -> ET.Element:
             "errors": "0",
             "skipped": "0",
             "time": f"{max(0, ended_ns - began_ns) / NS_PER_S:.3f}",
-            # Leaves out the time zone, because the schemas forbid it. The time is always UTC.
+            # The time zone is left out, because the schemas forbid a time zone. The time is always UTC.
             "timestamp": str(result["started"])[:19],
             "hostname": visible(str(machine.get("host") or "unknown")),
         },

@@ -198,7 +198,7 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
 def figures_html(figures: Sequence[Figure]) -> str:
     """Returns the data for all plots on a page. page.js draws the plots into the places that `article_html` reserves."""
     plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    # Each "<" is escaped, because it may end a script element, whatever text follows it.
+    # Each "<" is escaped, because "<" may end a script element, whatever text follows.
     data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="figures">{data}</script>'
 

@@ -69,7 +69,7 @@ class _Copy:
             self._copy_manifest(path.parent)
         lines = list(self._lines())
         files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
-        # Inner folders come first, because the outer folder's seal contains the digests of their seals.
+        # Inner folders come first, because the outer folder's seal contains the digests of the inner folders' seals.
         for path in sorted(self._source.rglob(digests.SEAL), key=lambda path: -len(path.parts)):
             digests.write(self._target / self._renamed(path.parent))
         for path in sorted(self._source.rglob(records.FINDINGS)):

@@ -54,8 +54,8 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if the harness did not report tokens to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the number of tokens minus one, even if the result is 0, so an answer with one token makes its
-    # TPOT and rate wrong.
+    # LoadGen divides by the number of tokens minus one, even if the result is 0, so an answer with one token makes
+    # LoadGen's TPOT and rate wrong.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),

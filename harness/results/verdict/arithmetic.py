@@ -46,7 +46,8 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
-            continue  # LoadGen computes these two settings itself, so they may differ
+            # LoadGen computes these two settings, so the requested and the effective value may differ.
+            continue
         for prefix in ("", "single_stream_", "multi_stream_", "server_"):
             effective = f"effective_{name.removeprefix(prefix)}"
             if name.startswith(prefix) and log.get(effective, requested) != requested:

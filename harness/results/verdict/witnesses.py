@@ -99,7 +99,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         expected["effective_target_latency_percentile"] = plan.percentile
         if not plan.token_latencies:
             expected["effective_target_latency_ns"] = plan.latency_bound_ns
-    if plan.model_key is None:  # in other runs, LoadGen logs this key only if it is true
+    if plan.model_key is None:  # in other runs, LoadGen logs this key only if the value is true
         expected["requested_use_token_latencies"] = plan.token_latencies or None
     return expected
 
@@ -145,7 +145,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
     latency_ns = query_latency_ns(done, plan.samples_per_query)
     if not len(latency_ns):
         return
-    # LoadGen started its schedule no earlier than our timestamps show, and no later than its first call. A pause
+    # LoadGen started its schedule no earlier than our timestamps show, and no later than LoadGen's first call. A pause
     # between our timestamp of the fastest answer and LoadGen's timestamp moves the computed start back by the length of
     # the pause.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())

@@ -121,7 +121,7 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        # `unload` sets `_end`, but LoadGen does not call `unload` if it cannot open its logs.
+        # `unload` sets `_end`, but LoadGen does not call `unload` if LoadGen cannot open its logs.
         end = self._end or self._usage()
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {

@@ -53,7 +53,7 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
         calls = Callbacks(issue, nothing, nothing)
         work = partial(start_test, plan, settings_for(plan), Path(folder), calls)
         has_ended = threading.Event()
-        # The thread must not have the name of LoadGen's thread, because plug-ins would treat this as a run.
+        # The thread must not have the name of LoadGen's thread, because plug-ins would treat this measurement as a run.
         threading.Thread(target=_run_and_stay, args=(work, has_ended), daemon=True).start()
         has_ended.wait()
     return (stamps[-1] - stamps[0]) / plan.query_count

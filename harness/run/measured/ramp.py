@@ -116,8 +116,8 @@ class RampAndHold(Scheduler):
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
-        # The previous step is watched, too, because its answers may still arrive. A hold begins
-        # only when all answers have arrived.
+        # The previous step is watched, too, because answers of this step may still arrive. A hold begins only when all
+        # answers have arrived.
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s
@@ -153,7 +153,8 @@ class RampAndHold(Scheduler):
     def _judge(self) -> None:
         """Judges the answers that arrived since the last call. This process writes the rows, so they are complete."""
         for worker, count in enumerate(self._journal.row_counts()):
-            if worker:  # a ramp has only one writer: it runs with servers or a single instance
+            # A ramp has only one writer, because a ramp runs with servers or a single instance.
+            if worker:
                 break
             rows = self._journal.rows(worker, self._rows, count)
             self._rows = count

@@ -118,7 +118,7 @@ class _Session:
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
-        # workload.yaml contains the code paths as the user typed them; config.yaml contains absolute paths.
+        # workload.yaml contains the code paths that the user typed; config.yaml contains absolute paths.
         words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []

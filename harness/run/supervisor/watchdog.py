@@ -102,7 +102,8 @@ class Watchdog:
     def _count_new(self) -> None:
         for rows in self.rows.read():
             self._failed += int((rows["failed"] * rows["size"].astype(np.int64)).sum())
-            # The first sample, which waited longest, represents its batch. This is precise enough for a live display.
+            # The first sample of a batch, which waited longest, represents the batch. This approximation is precise
+            # enough for a live display.
             first = rows["first"]
             scheduled_ns = self.rows.scheduled_ns(first, self._journal.entry_ns[first])
             self._latency.add(rows["completed_ns"] - scheduled_ns, rows["size"])

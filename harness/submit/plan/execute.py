@@ -172,7 +172,7 @@ def _make(
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     if status == RunInvalid.exit_status and matrix.counts(row, request, work):
-        # The run is INVALID only because it is too short, and an audit of the answers may be too short.
+        # The run is INVALID only because it is too short, which is allowed for an audit of the answers.
         status = 0
     outcome = "done"
     if status:

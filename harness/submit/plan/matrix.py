@@ -325,7 +325,8 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    if row.state == UNSCORED:  # only the score is missing, and its program's time is unknown
+    # Only the score is missing, and the time of the scoring program is unknown.
+    if row.state == UNSCORED:
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate

@@ -123,7 +123,7 @@ def _same_values(
     scenario = str(result.measured_scenario)
     for key, (logged, factor) in {**_SAME, **_OF_SCENARIO.get(scenario, {})}.items():
         if key == "min_query_count" and run.detail.get(_PERMUTATION):
-            # LoadGen raises this count to a multiple of the sample count, so it may differ.
+            # LoadGen raises this count to a multiple of the sample count, so the two values may differ.
             continue
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)

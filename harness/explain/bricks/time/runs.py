@@ -178,7 +178,7 @@ def measure(
         if graph is not None:
             feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
-            # The model comes from its file, with the symbolic dimensions of the bricks.
+            # The whole model is opened from its file, with the symbolic dimensions of the bricks.
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run

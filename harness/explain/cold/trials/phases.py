@@ -120,8 +120,7 @@ def watch(backend: str) -> Clock:
     in the rest of the load.
     """
     clock = Clock()
-    # Methods are wrapped first. A class may be wrapped as well, and its name then refers to a
-    # function without methods.
+    # Methods are wrapped first, because the name of a wrapped class refers to a function without methods.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

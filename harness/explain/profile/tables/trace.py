@@ -69,7 +69,7 @@ def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
     rows.sort(key=lambda i: columns["scheduled_ns"][i])
     whole = ("scheduled_ns", "completed_ns")
     first: dict[int, int] = {}  # maps a batch to the row of its first sample
-    parents: dict[int, int] = {}  # maps a query's position in issue order to its span
+    parents: dict[int, int] = {}  # maps a query's position in issue order to the query's span
     edges = [(columns["scheduled_ns"][i], columns["completed_ns"][i]) for i in rows]
     for i, lane in zip(rows, lanes(edges), strict=True):
         first.setdefault(columns["batch"][i], i)

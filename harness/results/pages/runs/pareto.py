@@ -122,7 +122,7 @@ def _figures(
     for x, y in combinations(sorted(names, key=_order), 2):
         both = [(row, values) for row, values in members if x in values and y in values]
         if len(both) < 2 or any(len({values[n].value for _, values in both}) < 2 for n in (x, y)):
-            # A number that is equal in all runs does not distinguish them; the table shows the number.
+            # A number that is equal in all runs does not distinguish the runs; the table shows the number.
             continue
         data: list[Mapping[str, Any]] = []
         for label in dict.fromkeys(_label(row) for row, _ in both):

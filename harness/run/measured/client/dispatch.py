@@ -274,7 +274,7 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # If a stream shows no token, the end of its answer counts as its first token. 0 means that the reply was
+            # If a stream shows no token, the end of the answer counts as the first token. 0 means that the reply was
             # not a stream.
             seen_ns if flight.reader is not None and not failed else 0,
             0 if failed else flight.answer_ns,

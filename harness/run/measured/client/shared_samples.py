@@ -119,7 +119,7 @@ class SharedSamples:
 def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
     """Maps a new file of `size` bytes into memory within a `with` block. Raises ConfigError if memory is short."""
     try:
-        # Removes the file of an earlier run that was killed together with its supervisor.
+        # The file may remain from an earlier run that was killed together with its supervisor.
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:

@@ -73,7 +73,8 @@ class Streams:
         self._gaps_ns = array("q")
         self._sizes = array("q")  # number of tokens in the arrival after each gap
         self._second_ns = array("q")  # gap before the second arrival of each stream
-        # Two numbers per stream: the position of its first gap, and the number of tokens in its first arrival.
+        # Two numbers per stream: the position of the stream's first gap, and the number of tokens in the stream's first
+        # arrival.
         self._begins = array("q")
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._long = self._held = 0

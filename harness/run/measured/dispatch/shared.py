@@ -61,8 +61,8 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # The lists are empty at this point, because only this thread adds samples, and its last call ended after all
-        # samples were taken.
+        # The lists are empty at this point, because only this thread adds samples, and its previous call ended after
+        # all samples were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:

@@ -121,7 +121,7 @@ def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
     """Tries each model. If several models are copies of one file, tries the file only once."""
-    # The first load of a process is not timed, because it also imports modules.
+    # The first load of a process is not timed, because this load also imports modules.
     members.open(0).stack.close()
     known: dict[tuple[Path | None, str, str], _Tried] = {}
     tried = []

@@ -80,7 +80,7 @@ class OpenNodes:
         the samples that arrived together (usually one), and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        # A stream needs one connection, because it issues a query only after the previous answer.
+        # A stream needs one connection, because a stream issues a query only after the previous answer.
         if scenario.streams:
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
@@ -101,7 +101,7 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        # Loads sample 0, because the backend uses it to find out the shape and type of an answer.
+        # Sample 0 is loaded, because the backend uses this sample to find out the shape and type of an answer.
         self.links.load([0])
         setup = BackendSetup(
             model=None,

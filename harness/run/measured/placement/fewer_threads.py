@@ -128,7 +128,8 @@ class _Trial:
         try:
             with plugin("an instance with fewer threads"):
                 turn_ns = self._turn_ns(threads)
-        except HarnessError:  # the run also works with all threads, so this error does not stop it
+        # The run also works with all threads, so this error does not stop the run.
+        except HarnessError:
             self.rounds.pop(threads, None)
             self._open = 0
         else:

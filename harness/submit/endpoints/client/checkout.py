@@ -78,8 +78,8 @@ def _blob(content: bytes) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    # Git refuses to read another user's checkout. The harness allows it, because this command runs no hooks of the
-    # checkout.
+    # Git refuses to read a checkout of another user. The harness allows such a checkout, because this command runs no
+    # hooks of the checkout.
     command = ["git", "-c", f"safe.directory={folder.absolute()}", "-C", str(folder), *words]
     try:
         done = subprocess.run(
