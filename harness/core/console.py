@@ -104,7 +104,7 @@ def draw_status(rows: Sequence[str]) -> None:
 
 def clear_status() -> None:
     if _messages.get() is not None:
-        return  # this thread's messages go to another stream, so the terminal's status stays
+        return  # this thread prints to another stream, so the terminal's status stays
     with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 

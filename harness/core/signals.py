@@ -92,7 +92,8 @@ class Stopping:
 
     def __init__(self, caught: int | None = None) -> None:
         """caught: a signal that an outer `Stopping` has received. It stops this run as soon as `allowed` permits."""
-        self.caught = caught  # the last signal received, even if it has not yet stopped the run
+        # The last signal received, even if the signal has not stopped the run yet.
+        self.caught = caught
         self._allowed = False
         self._waiting = caught
 

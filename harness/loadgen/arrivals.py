@@ -157,7 +157,8 @@ class _Columns:
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
-        self.problems: list[str] = []  # the problems that are shown, from the first faulty lines
+        # The problems that are shown, which come from the first faulty lines.
+        self.problems: list[str] = []
         self.faulty = 0  # number of all faulty lines
         self._columns = 0
         self._named = False

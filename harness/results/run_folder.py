@@ -48,7 +48,7 @@ class ResultFolder:
         """Creates the folder. option: the option that sets `final`, for error messages."""
         try:
             taken = final.exists() or final.is_symlink()
-        except OSError as e:  # for example because the name is too long
+        except OSError as e:  # for example, the name may be too long
             raise ConfigError(
                 f"{final} cannot be created ({e.strerror}): pass a different {option}"
             ) from e

@@ -6,7 +6,7 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line feed, DEL, C1
     # Line separators, and marks that reverse the direction of text.
     "\u2028\u2029\u202a-\u202e\u2066-\u2069"
-    "\ud800-\udfff]"  # bytes in a file name that are not UTF-8
+    "\ud800-\udfff]"  # surrogates, which stand for bytes in a file name that are not UTF-8
 )
 
 

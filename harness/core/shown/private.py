@@ -91,7 +91,7 @@ def _digest(text: str) -> str:
 
 def hide(text: str) -> str:
     """Replaces home folders everywhere, and the user's and the host's name in paths and addresses."""
-    if not _PATH_OR_ADDRESS.search(text):  # a quick exit, because most cells have neither
+    if not _PATH_OR_ADDRESS.search(text):  # most cells contain neither a path nor an address
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)

@@ -114,7 +114,7 @@ def _write(cut: Cut, folder: Path) -> dict[str, Any]:
 def is_published(folder: Path) -> bool:
     try:
         return (folder / INDEX).is_file()
-    except (OSError, ValueError):  # the index names a file that cannot exist
+    except (OSError, ValueError):  # the index contains a file name that cannot exist
         return False
 
 

@@ -123,7 +123,7 @@ class _Tarball:
         for name, member in self._files():
             found[name] = Member(
                 member.size, None
-            )  # if names are equal, the last entry counts, as in tar
+            )  # if two names are equal, the last entry counts, as in tar
             _check_count(len(found))
         return found
 

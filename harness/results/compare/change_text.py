@@ -54,7 +54,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # e.g. `samples/s per core`: the name says `per core`
+    if unit.startswith("samples"):  # in `samples/s per core`, the name already says `per core`
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 

@@ -83,7 +83,7 @@ class _Copy:
 
     def _copy(self, path: Path, target: Path) -> None:
         if path.is_symlink() and path.name == run_folder.LATEST:
-            return  # no note, because the harness itself made this link
+            return  # the harness itself made this link, so it needs no note
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():

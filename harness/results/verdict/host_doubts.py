@@ -56,7 +56,7 @@ def host_doubts(
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
     yield from _interference_doubts(host)
-    for gpu in host.get("gpus", ()):  # missing in files of older versions
+    for gpu in host.get("gpus", ()):  # files of older versions do not contain GPUs
         yield from _gpu_doubts(gpu)
 
 

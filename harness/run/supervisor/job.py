@@ -122,7 +122,7 @@ def measure(
         finished = keeper.conclude(status)
         if as_json is not None:
             finished.show(as_json=as_json, details=details)
-        if finished.status >= INTERRUPT_EXIT:  # stopped by a signal; later signals are ignored
+        if finished.status >= INTERRUPT_EXIT:  # a signal stopped the run; later signals are ignored
             if as_json is not None:
                 keeper.report(as_json=as_json)
             return finished

@@ -185,7 +185,7 @@ class PeakJob(Study[PeakOptions]):
         is_first = not self._probes
         try:
             finished = self._run(kind, replace(config, queries=queries), allowed)
-        except ConfigError as e:  # for example if the queries do not fit into memory
+        except ConfigError as e:  # for example, the queries may not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None

@@ -138,7 +138,7 @@ def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:
         return row.state != DONE
-    if row == left[0]:  # prints one line for all remaining runs
+    if row == left[0]:  # one line is printed for all remaining runs
         names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
         say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
     return False

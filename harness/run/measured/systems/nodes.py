@@ -39,7 +39,8 @@ class ModelOnNodes(RemoteModel):
 
     @property
     def _takes_steps(self) -> bool:
-        return self._on_wire and super()._takes_steps  # otherwise, the nodes run the steps
+        # Without inputs on the wire, the nodes run the steps.
+        return self._on_wire and super()._takes_steps
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         return self._nodes.backends(self._setup.model, stack)

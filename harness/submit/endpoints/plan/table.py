@@ -44,7 +44,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     rate = _rate(work, point)
     count = passes(point, samples, rate)
     queries = count * samples
-    if request.is_agentic:  # agentic: the template sets the length
+    if request.is_agentic:  # the template of an agentic request sets the length
         queries = template.trajectories() or samples
         count = max(1, queries // samples)
     report = runs.next_attempt(work, point.name).report

@@ -235,7 +235,8 @@ def _products(file: str, text: str) -> Iterator[Fault]:
     for words in _PRODUCT.findall(text):
         try:
             watts, volts, amps, factor = map(float, words)
-        except ValueError:  # with several channels, the log contains only the sum of their watts
+        # With several channels, the log contains only the sum of the channels' watts.
+        except ValueError:
             continue
         stated += watts
         product += volts * amps * abs(factor)
