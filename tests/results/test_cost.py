@@ -52,7 +52,9 @@ def test_the_parts_of_the_cost_add_up_to_the_total() -> None:
             "per_million_output_tokens": 0.625,
         }
     )
-    assert (cost.shown({**found}) or "").endswith("(25 % before the first token, 62 % after it, 12 % idle)")
+    assert (cost.shown({**found}) or "").endswith(
+        "(25 % before the first token, 62 % after it, 12 % idle)"
+    )
 
 
 def test_the_parts_of_an_energy_add_up_to_the_energy() -> None:
