@@ -31,8 +31,7 @@ from tests.stand_ins.servers import makers  # noqa: E402
 from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
 
 PORT = 18930
-"""The port of the first benchmark's server. The port is fixed, because a request that continues must contain the same
-address.
+"""The port of the first benchmark's server. The port is fixed, because a resumed submission request must contain the same address.
 """
 
 SCRIPTS = ROOT / "tests/stand_ins/reference"

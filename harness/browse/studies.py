@@ -185,8 +185,10 @@ def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
 
 def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     axes = content["axes"]
-    sizes = [f"{len(values)} {name}" for name, values in axes.items() if isinstance(values, list)]
-    return str(content["config"]["scenario"]), f"axes: {', '.join(sizes)}"
+    named = {name: values for name, values in axes.items() if isinstance(values, list)}
+    words = [content["config"]["scenario"], *named.get("backend", ()), *named.get("model", ())]
+    sizes = ", ".join(f"{len(values)} {name}" for name, values in named.items())
+    return " ".join(map(str, words)), str(content.get("fastest") or f"axes: {sizes}")
 
 
 def _tune(content: Mapping[str, Any]) -> tuple[str, str]:

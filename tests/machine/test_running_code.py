@@ -173,8 +173,8 @@ def test_a_clean_checkout_differs_in_nothing(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", ["harness/judge.py", "backends/ort.py", "harness/judge.so"])
 def test_a_changed_or_added_file_of_a_checkout_is_named(name: str, checkout: Path) -> None:
-    """The check also finds a library that `git status` omits; Python imports a library before a module of the same
-    name.
+    """The check also finds a compiled extension (.so) that `git status` omits. Python imports an extension instead of a
+    .py file of the same name.
     """
     before = harness_files(checkout)["sha256"]
     git(checkout, "update-index", "--assume-unchanged", "harness/judge.py")

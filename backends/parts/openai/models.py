@@ -16,7 +16,7 @@ _SERVER_ERROR = 500
 def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) -> tuple[str, str]:
     """Returns the server's name for the model, and the server's software, or `unknown`.
 
-    named: a model that the user has named in another way; None without such a name.
+    named: the model, if an option other than `served` names it; otherwise None.
     """
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))

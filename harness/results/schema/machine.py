@@ -236,12 +236,12 @@ class Elastic(TypedDict):
     """The wide instance, which has a thread on each core and answers queries that arrive alone."""
 
     cpus: Sequence[int] | None
-    """Logical processors of the threads, first for the wide instance and then for each usual instance; null without a
+    """Logical processors of the threads, first for the wide instance and then for each ordinary instance; null without a
     wide instance."""
     wide_ns: int | None
     """Median time of one sample in the wide instance before the run, in ns; null if the instance was not opened."""
     narrow_ns: int | None
-    """Median time of one sample in a usual instance while nothing else computes, in ns."""
+    """Median time of one sample in an ordinary instance while nothing else computes, in ns."""
     samples: int
     """Number of samples that the wide instance answered."""
     reason: str | None

@@ -133,7 +133,7 @@ class Preparation:
         self.lengths: Lengths | None = None
         """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers a query when no other query waits; None if the run has only usual instances.
+        """The wide instance, which answers a query when no other query waits; None if the run has only ordinary instances.
 
         Set it before `finish`.
         """

@@ -97,6 +97,7 @@ class _GridJob(Study[Grid]):
         config, grid = self._config, self._options
         self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
+        self._fastest = ""
         self._plugins_missing = 0
         images = grid.options.calibration_dir
         self._calibration_dir = str(images.absolute()) if images is not None else None
@@ -167,6 +168,8 @@ class _GridJob(Study[Grid]):
             raise error("\n".join(dict.fromkeys(self._absent.values())))
         view = stored_view(self.folder, self._options.options)
         write_tables(view, self.folder)
+        self._fastest = report.headline(view)
+        self._save()
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
@@ -198,6 +201,7 @@ class _GridJob(Study[Grid]):
             "ops": {model: about for model in self._axes.model if (about := work_of(model))},
             "precisions": self._variants.precisions,
             "absent": self._absent,
+            "fastest": self._fastest,
         }
 
     def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:

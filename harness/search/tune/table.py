@@ -167,7 +167,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
         return f"no other plan is certainly better than {best}"
     over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
-        return f"they are alike, and {best} is the simpler one"
+        return f"their speeds are equal within the limit, and {best} is the simpler plan"
     return f"{best} has the better mean; more --rounds may decide"
 
 

@@ -122,7 +122,7 @@ def opened(
     plugin: type[Plugin] = Plugin,
     curve: wide.Curve = (),
 ) -> Wide:
-    """times_ns: times of the wide and of the usual instance; a round after number `rounds` fails."""
+    """times_ns: times of the wide and of the ordinary instance; a round after number `rounds` fails."""
     monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [plugin()])
     turns = iter([ns for _ in range(rounds) for ns in times_ns])
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
@@ -160,7 +160,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         ),
         ({"rate_per_s": None}, "the request rate is not known before the run"),
         ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),
-        ({"plugin": Other}, "its answer to a sample differs from the answer of a usual instance"),
+        ({"plugin": Other}, "its answer to a sample differs from an ordinary instance's answer"),
     ],
 )
 def test_run_without_a_wide_instance_gives_the_reason(

@@ -115,7 +115,7 @@ def test_a_model_that_computes_is_not_accused() -> None:
     ids=["by content", "the last", "refuses", "by index"],
 )
 def test_a_backend_that_keeps_answers_is_found(model: Any, code: str) -> None:
-    """Bug: the run was VALID without a doubt."""
+    """Bug: the run was VALID, and listed no doubt."""
     assert codes(probed(model)) == [code]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.browse.index import Entry
+from harness.browse.studies import summary
 from harness.cli.main import main
 from harness.core.config.parse import parse_price, words_of
 from harness.core.extras import how_to_install
@@ -99,6 +101,9 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     maps = json.loads(Path("grid/heatmaps.json").read_text())["maps"]
     assert maps[0]["z"] == [[1000.0, 2000.0, 4000.0], [2000.0, 4000.0, 8000.0]]
     assert "no energy: no meter was requested" in out
+    fastest = "8,000 samples/s with int8 batch 4"
+    assert re.search(rf"^fastest +{fastest}$", out, re.MULTILINE)
+    assert summary(Path.cwd(), Entry("grid", "", study="grid"))[1] == fastest
 
 
 def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,7 +235,10 @@ def test_best_of_equal_plans_may_be_the_simplest(
     told = by_plan((100.2, 100.1, 100.2), (100.1, 100.0, 100.2))
     _, content = tuned(Machine(told), *OFFLINE, "--rounds", "3", "--finalists", "2")
     assert content["taken"] == content["best"] == "2 x 1, batch 64"
-    assert "they are alike, and 2 x 1, batch 64 is the simpler one\n" in capsys.readouterr().out
+    assert (
+        "their speeds are equal within the limit, and 2 x 1, batch 64 is the simpler plan\n"
+        in capsys.readouterr().out
+    )
 
 
 UNTUNED = "2 x 1, batch 64, the plan without tuning"

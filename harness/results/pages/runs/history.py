@@ -37,6 +37,7 @@ _WIDE = 5
 """Smallest ratio of the largest number to the smallest that makes the axis of several lines logarithmic."""
 
 _MOST_MARKS = 8
+_MOST_TICKS = 6
 _VERSION_LENGTH = 24
 """Largest number of characters that a mark's label shows of a version."""
 _COMMIT_LENGTH = 7
@@ -62,7 +63,7 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
 
 _INTRODUCTION = (
     "<h1>History: the numbers of each workload, run after run</h1>"
-    '<p class="quiet">A plot shows the numbers of one workload on one machine, with the newest run on the right. A '
+    '<p class="quiet">A plot shows the runs of one workload on one machine in order, the newest on the right. A '
     "line connects VALID runs; a cross is an INVALID run. A dotted line marks the first run with a different version. "
     "The table judges nothing: settings may differ from run to run, and compare shows how, and whether a change is more than noise.</p>"
 )
@@ -196,7 +197,12 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             "",
             _one_key(data),
             {
-                "xaxis": {"type": "date", "title": "start, UTC"},
+                "xaxis": {
+                    "type": "category",
+                    "categoryarray": [_start(row) for row in members],
+                    "title": "start, UTC",
+                    "nticks": _MOST_TICKS,
+                },
                 "yaxis": yaxis,
                 "showlegend": True,
                 "shapes": marks,
@@ -230,12 +236,13 @@ def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
-    """Marks each run whose version of the framework or harness differs from the run before. members: oldest first.
+    """Draws a line before each run whose version of the framework or harness differs from the run before. members:
+    oldest first.
 
     Marks only the last _MOST_MARKS changes, so that the labels stay readable.
     """
     marks = []
-    for before, row in pairwise(members):
+    for place, (before, row) in enumerate(pairwise(members)):
         changed = [
             f"{prefix}{str(row[key])[:length]}"
             for key, prefix, length in (
@@ -246,15 +253,15 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
         ]
         if changed:
             label = {"text": escape(", ".join(changed)), "textangle": -90}
-            across = {"x0": _start(row), "x1": _start(row), "y0": 0, "y1": 1, "yref": "paper"}
+            across = {"x0": place + 0.5, "x1": place + 0.5, "y0": 0, "y1": 1, "yref": "paper"}
             dotted = {"line": {"dash": "dot", "width": 1}, "label": label}
             marks.append({"type": "line", **across, **dotted})
     return marks[-_MOST_MARKS:]
 
 
 def _start(row: Row) -> str:
-    """Returns the start of a run in the format that plotly reads: UTC, in milliseconds."""
-    return str(row["started"])[:23]
+    """Returns the start of a run without its year, in UTC: 11-28 14:01:57."""
+    return str(row["started"])[5:19].replace("T", " ")
 
 
 def limits(name: str, values: Sequence[float]) -> dict[str, Any]:

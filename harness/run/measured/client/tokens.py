@@ -71,7 +71,7 @@ class Streams:
         """bound_ns: bound of the time between tokens; None without such an SLO."""
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
-        self._sizes = array("q")  # number of tokens in the arrival after each gap
+        self._sizes = array("q")  # number of tokens in the chunk that ends each gap
         self._second_ns = array("q")  # gap before the second arrival of each stream
         # Two numbers per stream: the position of the stream's first gap, and the number of tokens in the stream's first
         # arrival.

@@ -41,7 +41,7 @@ model's size.
 """
 
 LOAD_LIMIT_S = 5.0
-"""A wide instance is opened only if a usual instance loads within this time, because LoadGen's run must wait for it."""
+"""A wide instance is opened only if an ordinary instance loads within this time, because LoadGen's run must wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
 """Number of warm-up rounds, and total number of rounds. In each round, both instances process one sample."""
@@ -50,7 +50,7 @@ LIMIT_S = 1.0
 """The trial ends after this time if at least two rounds are finished."""
 
 Curve = Sequence[tuple[int, int]]
-"""Pairs (samples, ns), one per batch size, measured while every usual instance is busy."""
+"""Pairs (samples, ns), one per batch size, measured while every ordinary instance is busy."""
 
 
 class Wide:
@@ -61,7 +61,7 @@ class Wide:
     reason: str | None = None
     wide_ns: int | None = None
     narrow_ns: int | None = None
-    """Median time of one sample in the wide instance and in a usual instance on an otherwise idle machine."""
+    """Median time of one sample in the wide instance and in an ordinary instance on an otherwise idle machine."""
 
     def __init__(
         self, group: InstanceGroup, config: RunConfig, model: Model, path: Path | None
@@ -191,4 +191,4 @@ def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
         return None
     if np.array_equal(ours, theirs) or is_close(ours, theirs, TOLERANCE):
         return None
-    return "its answer to a sample differs from the answer of a usual instance"
+    return "its answer to a sample differs from an ordinary instance's answer"
