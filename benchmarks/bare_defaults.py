@@ -346,15 +346,17 @@ def paused_p50_ns(loop: Loop, seconds: float) -> float:
 
 
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
-    # Each loop is called on one thread only, and this thread ends, because GNU OpenMP keeps threads for each calling
-    # thread, and all of them sleep if there are more than cores.
+    # A thread that has called a loop ends before another thread calls a loop, because GNU OpenMP keeps threads for each
+    # calling thread, and lets all of them sleep if they outnumber the cores.
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
+    with ThreadPoolExecutor(1) as pool:
+        paused_ns = pool.submit(paused_p50_ns, loops[0], PAUSED_SHARE * seconds).result()
     rate = sum(batch * 1e9 / of.mean() for of in found)
     return {
         "batch": batch,
         "p50_ns": float(np.median(found[0])),
-        "paused_p50_ns": paused_p50_ns(loops[0], PAUSED_SHARE * seconds),
+        "paused_p50_ns": paused_ns,
         "samples_per_s": rate,
     }
 

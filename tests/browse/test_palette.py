@@ -4,10 +4,16 @@ import re
 from pathlib import Path
 
 import harness.browse
+from harness.browse import texts
 from harness.results.pages import page
 
 SCRIPT = Path(page.__file__).with_name("page.js").read_text()
 ASSETS = Path(harness.browse.__file__).with_name("assets")
+
+
+def test_pages_and_charts_give_a_name_the_same_place() -> None:
+    for script in ("page.js", "live.js"):
+        assert (texts.asset(script) or b"").count(b"const PLACES = {") == 1
 
 
 def test_pages_and_charts_have_the_same_palette() -> None:

@@ -54,6 +54,12 @@ function add(parent, name, attributes, text) {
   return made;
 }
 
+/* Shows a text in place of the badge of a run in progress. */
+function say(text) {
+  status.className = "quiet";
+  status.textContent = text;
+}
+
 class Chart {
   constructor(figure) {
     this.figure = figure;
@@ -247,8 +253,7 @@ events.addEventListener("end", (event) => {
   hasEnded = true;
   show(event);
   drawAll();
-  status.className = "quiet";
-  status.textContent = "Ended";
+  say("Ended");
   const next = document.getElementById("next");
   if (next) setTimeout(() => location.replace(next.href), 1500);
 });
@@ -256,7 +261,5 @@ events.addEventListener("open", () => {
   points.length = 0; // after a lost connection the server sends every point again
 });
 events.addEventListener("error", () => {
-  if (events.readyState !== EventSource.CLOSED) return;
-  status.className = "quiet";
-  status.textContent = "Not in progress";
+  if (events.readyState === EventSource.CLOSED) say("Not in progress");
 });

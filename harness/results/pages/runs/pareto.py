@@ -108,15 +108,15 @@ _PAGE = Overview(
 def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> Article:
     beaten_by = _beaten_by(members)
     front = sum(not folder for folder in beaten_by.values())
-    is_beaten = front == 1 < len(members)
-    best = "one of which beats all others" if is_beaten else f"{front} of them on the front"
-    about = f"{counted(len(members), 'VALID run')} on {key[-1]}, {best}."
+    has_best = front == 1 < len(members)
+    best = "one run beats the others" if has_best else f"{front} on the front"
+    about = f"{counted(len(members), 'VALID run')} on {key[-1]}: {best}."
     title = escape(_title(key, members))
     head = [f"<h1>{title}</h1>", f'<p class="quiet">{escape(about)}</p>']
     names = list(dict.fromkeys(name for _, values in members for name in values))
     rows = _table(members, names, beaten_by, linked)
     # A front of one run is a point, which the table shows as well.
-    figures = [] if is_beaten else list(_figures(members, names, beaten_by))
+    figures = [] if has_best else list(_figures(members, names, beaten_by))
     return Article(head, figures, [rows])
 
 
