@@ -62,6 +62,9 @@ class Selection:
     page: int = 1
     run: tuple[str, ...] = ()
     """Paths of the selected runs."""
+    oldest: str = ""
+    """Not empty if a comparison begins with the oldest selected run. Empty if it begins with the first path in `run`.
+    """
 
     @classmethod
     def of(cls, parameters: Iterable[tuple[str, str]]) -> "Selection":
@@ -99,7 +102,7 @@ class Selection:
 
     def led_by(self, path: str) -> str:
         """Returns the query string in which the selected run at `path` precedes all other selected runs."""
-        return self.query(run=(path, *(other for other in self.run if other != path)))
+        return self.query(run=(path, *(other for other in self.run if other != path)), oldest="")
 
     @property
     def is_descending(self) -> bool:

@@ -189,6 +189,12 @@ class Views:
 
     def compare(self, selection: Selection) -> str:
         """Compares the first selected run with every other selected run."""
+        if selection.oldest:
+            entries = self._index.entries()
+            by_start = sorted(
+                selection.run, key=lambda path: entries[path].at if path in entries else ""
+            )
+            selection = replace(selection, run=tuple(by_start), oldest="")
         runs, problems = [], []
         for path in selection.run:
             try:

@@ -343,6 +343,19 @@ def test_compare_judges_as_the_verb_does(
     assert "/compare?run=closed-loop-again&run=closed-loop" in text
 
 
+def test_compare_picked_takes_the_oldest_run_as_a(results: Path, client: TestClient) -> None:
+    """The list shows the newest run first, but a reader asks whether the newer run is better."""
+    edit(results / "closed-loop-again", started="2026-07-01T00:00:00.000+00:00")
+    edit(results / "closed-loop", started="2026-07-02T00:00:00.000+00:00")
+    text = page(client, f"{PAIR}&oldest=first")
+    assert text.index("<b>A</b>") < text.index("closed-loop-again") < text.index("<b>B</b>")
+    # The link that puts the other run first keeps the reader's order.
+    assert '/compare?run=closed-loop&run=closed-loop-again"' in html.unescape(text)
+    assert "oldest=" not in text
+    missing = page(client, "/compare?run=nowhere&run=closed-loop&oldest=first")
+    assert "nowhere: this run does not exist" in missing
+
+
 def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: TestClient) -> None:
     """Bug: the four rows that most readers need were hidden among 23 rows of equal rank."""
     text = html.unescape(page(client, PAIR))

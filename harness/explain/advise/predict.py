@@ -17,6 +17,8 @@ CREDIBLE = 1.02
 is not a lower bound.
 """
 
+CLOCKS = {"cpu": "CPU time", "wall": "wall time"}
+
 WITHIN = 0.25
 """A realised gain agrees with its prediction if they differ by at most this share of the prediction."""
 

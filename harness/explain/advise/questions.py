@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core.units import counted, show_ns, show_percent
 from harness.explain.advise.layers.settings import INT8
-from harness.explain.advise.predict import WORTH, Advice
+from harness.explain.advise.predict import CLOCKS, WORTH, Advice
 
 FASTER = 0.05
 """A layer's gain under another setting is reported only if it is at least this share of the layer's time."""
@@ -25,7 +25,7 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     bound, clock = advice["lower_bound"], advice["lower_bound"]["clock"]
     text = (
         f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
-        f"{show_ns(advice['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
+        f"{show_ns(advice['measured'][f'{clock}_ns'])} ({CLOCKS[clock]}): ratio {bound['ratio']:.2f}"
     )
     if bound["why_none"]:
         return f"{text}, no lower bound: {bound['why_none']}."
@@ -129,7 +129,7 @@ def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Adv
         else ", not measured"
     )
     leave = " Do not use it: it was slower when measured." if best.verdict == "slower" else ""
-    return f"{best.change}: predicted {gain}{realised} ({best.clock} time).{leave}"
+    return f"{best.change}: predicted {gain}{realised} ({CLOCKS[best.clock]}).{leave}"
 
 
 def _without_prediction(question: str, advice: Mapping[str, Any]) -> str:

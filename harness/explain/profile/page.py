@@ -20,6 +20,9 @@ from harness.results.pages.words import settings, words
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
+_OPEN = ("levels", "types")
+"""Keys of the tables that are not folded."""
+
 _ROOF = "#8a949e"
 _UNKNOWN = "#5f6a74"
 _PALETTE = ("#1f7a5c", "#a84a25", "#7b5ea7", "#7d640f", "#b03a6b", "#346c7d", "#596a22")
@@ -42,7 +45,14 @@ def articles(profiled: Profiled, folder: Path) -> list[Article]:
     tail = [
         part
         for table in tables
-        for part in page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv", stages, folds=True)
+        for part in page.section(
+            table,
+            _PAGE_ROWS,
+            f"tables/{table.key}.csv",
+            stages,
+            is_folded=table.key not in _OPEN,
+            cards=True,
+        )
     ]
     return [Article(head, list(figures(profiled)), tail)]
 

@@ -31,7 +31,7 @@ function themed(given, printing) {
   const made = {
     ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: theme.lines,
     colorscale: { sequential: SCALE, sequentialminus: SCALE, diverging: SCALE },
-    font: { color: theme.text, size: narrow.matches ? 11 : 13 },
+    font: { color: theme.text, family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13 },
     margin: { l: 60, r: 20, t: 30, b: 45 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
     shapes: (layout.shapes || []).map((shape) => {
@@ -43,6 +43,7 @@ function themed(given, printing) {
     const given = layout[name];
     made[name] = {
       gridcolor: theme.grid, zerolinecolor: theme.grid, automargin: true, hoverformat: ".4~g", separatethousands: true,
+      exponentformat: "none",
       ...given,
       title: { text: withUnits(given) ? given.title.replace(IN_TIME, "").replace(IN_BYTES, "") : given.title, standoff: 8 },
     };
@@ -130,6 +131,23 @@ function mark(place, layout) {
   if (Object.keys(update).length) Plotly.relayout(place, update);
 }
 
+/* Extends an axis that ends at the SLO's bound or somewhat below it, so that the bound is visible with its label. */
+function roomForBounds(place, layout) {
+  const update = {};
+  for (const shape of (layout.shapes || []).filter((one) => one.name === "bound")) {
+    const isUpright = shape.yref === "paper";
+    const name = isUpright ? "xaxis" : `y${(shape.yref || "y").replace("y", "axis")}`;
+    const axis = place._fullLayout[name];
+    if ((layout[name] || {}).range) continue;
+    const value = isUpright ? shape.x0 : shape.y0;
+    const at = axis.type === "log" ? Math.log10(value) : value;
+    const [low, high] = update[`${name}.range`] || axis.range;
+    const span = high - low;
+    if (at > high - 0.08 * span && at < high + 0.6 * span) update[`${name}.range`] = [low, at + 0.1 * span];
+  }
+  return Object.keys(update).length ? Plotly.relayout(place, update) : Promise.resolve();
+}
+
 /* Returns a share of slower queries as the percentile that it leaves behind: 0.01 -> p99. */
 function shownPercentile(slower) {
   return `p${shownNumber((1 - slower) * 100, 7)}`;
@@ -176,7 +194,7 @@ function draw(printing) {
     const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
       .map((trace) => tipped(trace, figure.layout));
     const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
-    drawn.then(() => {
+    drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
       place.dataset.follows = "yes";
@@ -232,6 +250,17 @@ for (const fold of document.querySelectorAll("details.numbers")) {
   fold.addEventListener("toggle", () => tabulate(fold, figures[Number(fold.dataset.plot)]), { once: true });
 }
 reachable();
+
+/* Opens the folded table to which the address or a link leads. */
+function unfold() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const fold = target && target.closest("details");
+  if (!fold || fold.open) return;
+  fold.open = true;
+  target.scrollIntoView();
+}
+unfold();
+window.addEventListener("hashchange", unfold);
 // A folded table is printed, too.
 const folded = () => document.querySelectorAll("details.long:not([open])");
 let opened = [];

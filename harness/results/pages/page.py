@@ -23,6 +23,7 @@ from harness.core.codes import CODES, Kind, without_markup
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
 from harness.core.shown.private import hide, own_command
+from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.tables import Table, shown_rows
 from harness.results.pages.words import words
@@ -388,11 +389,17 @@ _CLAUSE = re.compile(r"; (?![^(]*\))")
 """Matches a semicolon that is not between parentheses."""
 
 
+_WORDS = frozenset(("undecided", "no", "only", "nothing", "stopped"))
+"""First words that begin with a capital letter on a page. Other first words are names or numbers."""
+
+
 def headline(text: str) -> str:
     """Returns HTML for the sentence that answers the question of a page.
 
     The first clause is the headline. The clauses after the first semicolon are a smaller line.
     """
+    if text.split(" ", 1)[0] in _WORDS:
+        text = text[:1].upper() + text[1:]
     found = _CLAUSE.search(text)
     if found is None:
         return f'<p class="headline">{escape(text)}</p>'
@@ -425,6 +432,7 @@ def section(
     named: Sequence[str] = (),
     *,
     folds: bool = False,
+    is_folded: bool = False,
     addresses: Sequence[str] = (),
     cards: bool = False,
 ) -> Iterator[str]:
@@ -432,16 +440,16 @@ def section(
 
     most_rows: largest number of rows. more: where to find the remaining rows. named: columns whose cells are names from
     code, such as ttft_p50. folds: shows only the title of a table with more than LONG rows until the reader opens it.
-    addresses: address for the first cell of each row, already escaped for a URL; empty without links.
+    is_folded: the same, whatever the number of rows. addresses: address for the first cell of each row, already escaped for a URL; empty without links.
     cards: as in `table`.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
-    if not folds or len(shown.rows) <= LONG:
+    if not is_folded and (not folds or len(shown.rows) <= LONG):
         yield head
         yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
         return
-    count = f'<span class="quiet">{len(shown.rows):,} rows</span>'
+    count = f'<span class="quiet">{counted(len(shown.rows), "row")}</span>'
     yield f'<details class="long"><summary>{head} {count}</summary>'
     yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
     yield "</details>"

@@ -28,6 +28,9 @@ WIDEST = 1.0
 
 WIDE = "undecided"
 
+PLUS_MINUS = "+-"
+"""Name of the column after a number, with half of the number's 95 % interval."""
+
 _SETTLED_ANEW = ("--rounds", "--time-limit", "--out")
 """Options that the command in `next` replaces or omits."""
 
@@ -174,9 +177,9 @@ def headline(one: Mapping[str, Any]) -> str:
     if ahead["verdict"] == BETTER:
         return said
     names: list[str] = [ahead["best"], *ahead["alike"]]
-    undecided = SAME if ahead["verdict"] == SAME else "undecided"
+    judged = SAME if ahead["verdict"] == SAME else "undecided"
     more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
-    return f"{_listed(names)}: {undecided}: {said}{more}"
+    return f"{judged} between {_listed(names)}: {said}{more}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -198,7 +201,7 @@ def table_of(one: Mapping[str, Any]) -> Table:
         unit = SPEEDS[name]
         heads.append(Column("samples/s" if name == "throughput" else name, unit))
         if has_intervals:
-            heads.append(Column("+-", "share"))
+            heads.append(Column(PLUS_MINUS, "share"))
     scored = any(cell["accuracy"] is not None for cell in cells)
     heads += columns("as fast as the best [ratio] | equal [share]")
     heads += [Column("score", "count")] if scored else []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import NS_PER_MS, show_ns
+from harness.core.units import NS_PER_MS, show_ns, show_rate
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
@@ -17,11 +17,8 @@ from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VALID": "#1a7f37"}
+_MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "--peak": "#57606a", "highest VALID": "#1a7f37"}
 """Colour of each vertical line, by the line's name."""
-
-_LABEL_STEP = 0.08
-"""Distance between the labels of two vertical lines, as a share of the plot's height."""
 
 _CROSSED = "circle-x-open"
 _DASHED = "; dashed: the SLO's bound"
@@ -124,8 +121,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         "symbol": ["circle" if one else _CROSSED for one in valid],
         "size": [6 if one else 10 for one in valid],
     }
+    shapes, marks = _marks(content)
     key = [] if all(valid) else [_KEY]
-    shapes, names = _marks(content)
     rates = {"title": "offered, queries/s", "rangemode": "tozero"}
     slo = leading(parse_slos(content["slo"] or ""))
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
@@ -138,12 +135,15 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure(
         "Latency against offered load",
         f"Percentiles of each run{_DASHED if slo else ''}.{note}",
-        [*(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")), *key],
+        [
+            *(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")),
+            *key,
+            *marks,
+        ],
         {
             "xaxis": rates,
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
-            "annotations": names,
         },
     )
     ends = [0, max(offered)]
@@ -159,7 +159,6 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "xaxis": rates,
             "yaxis": {"title": "queries/s", "rangemode": "tozero"},
             "shapes": shapes,
-            "annotations": names,
         },
     )
     has_tokens = token_times.has_times(points)
@@ -191,7 +190,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure(
         ", ".join(panel.name for panel in known).capitalize(),
         f"{'; '.join(panel.about for panel in known).capitalize()}.{note}",
-        [*curves, *key],
+        [*curves, *key, *marks],
         {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
         height_rem=Figure._field_defaults["height_rem"] + 7 * (len(known) - 1),
     )
@@ -212,14 +211,14 @@ def offered_per_s(point: Mapping[str, Any]) -> float:
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Returns vertical lines, with labels, for the knee and the measured peak. Without a measured peak, marks --peak
-    and the highest VALID rate.
+    """Returns vertical lines, with entries in the legend, for the knee and the measured peak. Without a measured peak,
+    marks --peak and the highest VALID rate.
     """
     lines: list[Mapping[str, Any]] = []
-    names: list[Mapping[str, Any]] = []
+    entries: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     if content["peak"] is not None:
-        at_rate[points.scale(content)[0]] = content["peak"]
+        at_rate["peak" if content["peak_is_measured"] else "--peak"] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = points.highest_without_hole(
             content["points"], content["highest_valid"]
@@ -229,11 +228,10 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         if rate is None:
             continue
         at = offered.get(rate, rate)
-        colour = _MARKS[name]
+        stroke = {"color": _MARKS[name], "width": 1.5, "dash": "dot"}
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
-        lines.append({**upright, "line": {"color": colour, "width": 1}})
-        text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        # Each label gets its own height, so that labels at similar rates do not cover each other.
-        height = 1 - _LABEL_STEP * len(names)
-        names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
-    return lines, names
+        lines.append({**upright, "line": stroke})
+        entries.append(
+            line(f"{name}, {show_rate(at)}/s", [None], [None], mode="lines", line=stroke)
+        )
+    return lines, entries

@@ -241,7 +241,8 @@ def test_tables_are_rebuilt_from_the_stored_file(tmp_path: Path, prints: Said) -
     first = prints("advise", "--from", tmp_path)
     assert "Q6" in first
     page = (tmp_path / "advise.html").read_text()
-    assert re.search(r'<h2 id="layers">Layers</h2>\n<div class="scroll" tabindex="0"><table', page)
+    folded = r'<summary><h2 id="layers">Layers</h2> <span class="quiet">[^<]+</span></summary>'
+    assert re.search(rf'{folded}\n<div class="scroll" tabindex="0"><table', page)
     (tmp_path / "advise.json").unlink()
     assert prints("advise", "--from", tmp_path) == first
     assert (

@@ -127,7 +127,7 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
     assert conclusion(content) == (
-        "faster when measured: graph=all precision=int8, 75.0 % of the time saved; decide first: "
+        "graph=all precision=int8 saves 75.0 % of the time, as measured; decide first "
         "whether 0.20 % of top1 may be lost"
     )
     undecided = conclusion({**content, "advice": [top]})

@@ -28,9 +28,9 @@ from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
-from harness.search.grid.view.page import all_points
+from harness.search.grid.view.page import all_points, articles
 from harness.search.grid.view.report import headline
-from harness.search.grid.view.view import View, strangers
+from harness.search.grid.view.view import View, stored_view, strangers
 from tests.builders.edited import edit
 from tests.builders.refusals import Said
 from tests.builders.support import present
@@ -296,6 +296,18 @@ def test_every_table_again_from_stored_files_alone(
     as_json = prints("sweep", "--from", "grid", "--json")
     assert len(json.loads(as_json)["cells"]) == 12
     assert prints("sweep", "--from", "grid", "--json") == as_json
+
+
+def test_one_heat_map_per_number_has_a_row_for_each_way_to_run_the_model(swept: Swept) -> None:
+    """Bug: a grid of two frameworks and two thread counts had eight maps, which no eye could compare."""
+    swept(Runs(), *GRID, "--precision", "fp32,int8", "--batch", "1,2", "--threads", "1,2")
+    (shown,) = articles(stored_view(Path("grid"), GridOptions()))
+    maps = [figure for figure in shown.figures if "z" in figure.data[0]]
+    assert len({figure.title for figure in maps}) == len(maps)
+    throughput = next(figure.data[0] for figure in maps if figure.title == "Throughput, samples/s")
+    rows = ["fp32, 1 thread", "int8, 1 thread", "fp32, 2 threads", "int8, 2 threads"]
+    assert throughput["y"] == rows
+    assert [len(row) for row in throughput["z"]] == [2] * 4
 
 
 def test_unsupported_precision_is_absent_with_its_reason(

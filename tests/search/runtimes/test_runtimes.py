@@ -197,7 +197,7 @@ def test_equal_speeds_are_no_difference_after_three_rounds(
     assert len(backends.configs) == 9
     assert content["models"][0]["ended"] == "decided"
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("openvino, litert and ort: no difference: openvino is 1 x (")
+    assert last.startswith("no difference between openvino, litert and ort: openvino is 1 x (")
 
 
 def test_noise_that_hides_the_order_uses_all_rounds(
@@ -209,7 +209,7 @@ def test_noise_that_hides_the_order_uses_all_rounds(
     assert len(backends.configs) == 8
     assert content["models"][0]["ended"] == "rounds"
     last = capsys.readouterr().out.splitlines()[-1]
-    assert re.search(r"^openvino and ort: undecided: .* rounds would decide$", last)
+    assert re.search(r"^undecided between openvino and ort: .* rounds would decide$", last)
 
 
 def test_hopeless_backend_makes_one_run_and_the_best_two_three(swept: Swept) -> None:

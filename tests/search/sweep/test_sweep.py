@@ -17,6 +17,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.outcome import Finished
+from harness.results.pages.page import Figure
 from harness.results.recheck import check
 from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
@@ -404,26 +405,29 @@ def test_the_knee_is_of_valid_points_only() -> None:
     assert knee(missed[1:]) is None
 
 
+def _names(figure: Figure) -> list[str]:
+    return [trace["name"] for trace in figure.data]
+
+
 def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved, instances = figures(content)
-    assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
+    curves, marks = ["p50", "p90", "p99"], ["knee, 100/s", "highest VALID, 200/s"]
+    assert _names(latency) == [*curves, *marks]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
-    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
     (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
-    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
+    assert _names(latency) == [*curves, "knee, 100/s", "peak, 250/s"]
     # Bug: the plot used the word peak for a rate that only defines 100 %.
     (latency, *_) = figures({**content, "peak": 250})
-    told = [(n["text"], n["x"]) for n in latency.layout["annotations"]]
-    assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
+    assert _names(latency) == [*curves, "knee, 100/s", "--peak, 250/s", "highest VALID, 200/s"]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
-    assert [trace["name"] for trace in achieved.data] == ["offered", "achieved"]
-    names = [curve["name"] for curve in instances.data]
-    assert names == ["batch size", "utilisation"]
-    assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
+    assert _names(achieved) == ["offered", "achieved"]
+    assert _names(instances) == ["batch size", "utilisation", *marks]
+    symbols = {symbol for trace in latency.data[:3] for symbol in trace["marker"]["symbol"]}
+    assert symbols == {"circle"}
     json.dumps([latency, achieved, instances], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
 
@@ -441,7 +445,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     assert drawn.title == "Token times"
     shown = {trace["name"]: trace["y"] for trace in drawn.data}
     assert shown["TTFT p99"] == [9.0, None]
-    assert [curve["name"] for curve in instances.data] == ["utilisation"]
+    assert [name for name in _names(instances) if "/s" not in name] == ["utilisation"]
 
 
 def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
@@ -453,7 +457,8 @@ def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
     assert [c.name for c in table.columns[-4:-2]] == ["tokens/s", "per million output tokens"]
     assert [row[-4:-2] for row in table.rows] == [(640.0, 0.54), (None, None)]
     *_, last = figures(content)
-    assert [curve["name"] for curve in last.data] == ["tokens", "batch size", "utilisation"]
+    panels = ["tokens", "batch size", "utilisation"]
+    assert [name for name in _names(last) if "/s" not in name] == panels
 
 
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
@@ -479,9 +484,8 @@ def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
     for figure in figures(content):
         drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
         assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
-        assert (figure.data[-1]["name"], figure.data[-1]["marker"]["symbol"]) == (
-            *("INVALID", "circle-x-open"),
-        )
+        (entry,) = (trace for trace in figure.data if trace["name"] == "INVALID")
+        assert entry["marker"]["symbol"] == "circle-x-open"
         assert figure.about.endswith("Crossed: INVALID, left out of the knee.")
 
 

@@ -13,8 +13,12 @@ from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.plots import bars_in_rows, rounded, shortened, tall
 
 PAGE = "advise.html"
-_MOST = 40
-"""A plot shows at most this many bars."""
+_MOST_LAYERS = 12
+"""The plot shows at most this many layers, the slowest ones. advise.json has all of them."""
+
+_MOST_TENSORS = 12
+_OPEN = "advice"
+"""Key of the table that is not folded."""
 
 _LONGEST_NAME = 36
 """Maximum number of characters shown of a layer's name in a plot."""
@@ -49,10 +53,11 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
             },
             "group",
         )
-    layers = advice["layers"][:_MOST]
+    layers = advice["layers"][:_MOST_LAYERS]
     yield bars_in_rows(
         "Layers, alone",
-        "Total time of equal layers under the current setting and under each layer's best graph level.",
+        "Total time of equal layers under the current setting and under each layer's best graph level"
+        f"{'; the slowest layers' if len(layers) < len(advice['layers']) else ''}.",
         {"title": "time, ms"},
         [
             shortened(f"{i}. {one['ops']} {one['makes']} x{one['count']}", _LONGEST_NAME)
@@ -83,7 +88,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draws a histogram per tensor, scaled from -1 to 1 times the tensor's largest value."""
-    shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
+    shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST_TENSORS]
     points: list[tuple[float | None, str, float | None]] = []
     for row in shown:
         edge = max(abs(row["least"]), abs(row["largest"])) or 1.0
@@ -96,7 +101,8 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     marker = {"color": shares, "symbol": "square", "showscale": True, "size": 9}
     return Figure(
         "Distribution of weights",
-        "Percentage of each tensor's values in each of 32 bins.",
+        "Percentage of each tensor's values in each of 32 bins"
+        f"{'; the largest tensors' if len(shown) < len(rows) else ''}.",
         [{"mode": "markers", "x": x, "y": y, "marker": marker, "name": "share, %"}],
         {
             "xaxis": {"title": "value / largest of its tensor"},
@@ -118,6 +124,8 @@ def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
+    for one in advise_report.tables(advice):
+        yield from page.section(one, is_folded=one.key != _OPEN, cards=True)
     path = advice["lower_bound"]["path"]
     yield "<h2>Critical path</h2>"
     yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {counted(len(path), 'layer')}.</p>"
@@ -127,7 +135,5 @@ def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
         heads = ("kernel", "operator", "why", "time")
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
         yield table(heads, cells, numbers=1)
-    for one in advise_report.tables(advice):
-        yield from page.section(one)
     yield "<h2>Coverage and checks</h2>"
     yield from page.labelled(advise_report.facts(advice))

@@ -8,7 +8,7 @@ from harness.core.stats import median_interval
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.output import apply
-from harness.explain.advise.predict import WITHIN, WORTH
+from harness.explain.advise.predict import CLOCKS, WITHIN, WORTH
 from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
@@ -133,7 +133,7 @@ def _advice_table(advice: Mapping[str, Any]) -> Table:
             show_percent(one["realised"]["gain"], 1, signed=True) if one["realised"] else None,
             _interval(one["realised"]),
             one["verdict"] or "-",
-            f"{_WITHIN[one['within']]} ({one['clock']} time)",
+            f"{_WITHIN[one['within']]} ({CLOCKS[one['clock']]})",
         ]
         for one in advice["advice"]
     ]
@@ -171,8 +171,9 @@ def conclusion(advice: Mapping[str, Any]) -> str:
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
         return top + outcome(advice).removeprefix("* ")
-    needs = f"; decide first: {best['needs']}" if best["needs"] else ""
-    return f"faster when measured: {apply.saved(best)}{needs}"
+    gain = show_percent(best["realised"]["gain"], 1)
+    needs = f"; decide first {best['needs']}" if best["needs"] else ""
+    return f"{best['change']} saves {gain} of the time, as measured{needs}"
 
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
@@ -187,7 +188,7 @@ def _interval(realised: Mapping[str, Any] | None) -> str | None:
     """Formats the gain's 95 % interval, computed from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
-    return " ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
+    return " to ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -30,6 +30,10 @@ _READING = (
 )
 
 
+_OPEN = ("fastest", "front")
+"""Keys of the tables that are not folded unless they are long."""
+
+
 def write(view: View, folder: Path) -> Path:
     return page.write(articles(view), folder.resolve().name, folder / PAGE, script_in=folder)
 
@@ -42,55 +46,84 @@ def articles(view: View) -> list[Article]:
     length = show_wait(parse_duration_ns(config["duration"]) / NS_PER_S)
     facts = [f"{length} per cell", *report.made(view), _READING]
     head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
-    tail = [part for table in report.tables_of(view) for part in page.section(table, folds=True)]
+    # A reader looks for the best cells first; the heat maps show the same comparisons as the folded tables.
+    shown = sorted(report.tables_of(view), key=lambda table: table.key not in _OPEN)
+    tail = [
+        part
+        for table in shown
+        for part in page.section(table, folds=True, is_folded=table.key not in _OPEN, cards=True)
+    ]
     return [Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)]
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    """Yields the heat maps. All maps of the same number share a scale on which a stronger colour is better."""
+    """Yields a heat map of each number for each model, kind of data and shape. All maps of a number share a scale on
+    which a stronger colour is better.
+    """
     maps = view.heat_maps()
     values: dict[str, list[float]] = {}
-    for content in maps:
+    joined: dict[tuple[str, str], dict[str, Mapping[int, float | None]]] = {}
+    subjects, names = _told_apart(view, maps)
+    for content, subject, row_names in zip(maps, subjects, names, strict=True):
         cells = [z for row in content["z"] for z in row if z is not None]
         values.setdefault(content["number"], []).extend(cells)
-    for content, words in zip(maps, _told_apart(view, maps), strict=True):
-        of_number = values[content["number"]]
+        rows = joined.setdefault((content["number"], subject), {})
+        for row_name, z in zip(row_names, content["z"], strict=True):
+            rows[row_name] = dict(zip(content["batch"], z, strict=True))
+    for (number, subject), rows in joined.items():
+        of_number = values[number]
         if len(set(of_number)) < 2:
             continue  # a single colour shows nothing more than the table
-        in_ms = content["number"].endswith(", ms")
-        name = content["number"].removesuffix(", ms")
+        in_ms = number.endswith(", ms")
+        name = number.removesuffix(", ms")
+        batches = sorted({batch for row in rows.values() for batch in row})
+        cells_by_row = [[row.get(batch) for batch in batches] for row in rows.values()]
         title = f"{name[:1].upper()}{name[1:]}"
         yield heat_map(
-            f"{title}: {words}" if words else title,
+            f"{title}: {subject}" if subject else title,
             "",
-            ("batch, samples", content["batch"]),
-            ("precision", content["precision"]),
-            content["z"],
-            14,
-            text=[[_text(z, in_ms=in_ms) for z in row] for row in content["z"]],
+            ("batch, samples", batches),
+            ("", list(rows)),
+            cells_by_row,
+            _AXIS_REM + _ROW_REM * len(rows),
+            text=[[_text(z, in_ms=in_ms) for z in row] for row in cells_by_row],
             texttemplate="%{text}",
             showscale=False,
             hoverongaps=False,
             zmin=min(of_number),
             zmax=max(of_number),
-            reversescale=content["number"].startswith("latency"),
+            reversescale=number.startswith("latency"),
         )
 
 
-def _told_apart(view: View, maps: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the words of each map that differ between maps: model, framework, data, shape and threads."""
-    described = [
-        (
-            view.labels[content["model"]],
-            content["backend"],
-            content["data"],
-            " ".join(content["shape"]),
-            counted(content["threads"], "thread"),
-        )
+_AXIS_REM, _ROW_REM = 7.0, 1.8
+"""Height of a heat map without rows, and height of a row."""
+
+
+def _told_apart(view: View, maps: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Returns the subject of each map (model, data, shape) and the names of its rows (framework, precision, threads).
+    Both contain only words that differ between maps, and every row has its precision.
+    """
+    subjects = [
+        (view.labels[content["model"]], content["data"], " ".join(content["shape"]))
         for content in maps
     ]
+    backends = _varying([(content["backend"],) for content in maps], "")
+    threads = _varying([(counted(content["threads"], "thread"),) for content in maps], "")
+    names = [
+        [
+            ", ".join(filter(None, (f"{backend} {one}".strip(), count)))
+            for one in content["precision"]
+        ]
+        for content, backend, count in zip(maps, backends, threads, strict=True)
+    ]
+    return _varying(subjects, ", "), names
+
+
+def _varying(described: Sequence[tuple[str, ...]], separator: str) -> list[str]:
+    """Returns the words of each entry, without the columns that are equal in all entries."""
     varies = [len(set(column)) > 1 for column in zip(*described, strict=True)]
-    return [", ".join(filter(None, compress(words, varies))) for words in described]
+    return [separator.join(filter(None, compress(words, varies))) for words in described]
 
 
 def _text(value: float | None, *, in_ms: bool) -> str:
@@ -146,8 +179,8 @@ def _labels(view: View) -> list[str]:
         )
         for r in view.ranked
     ]
-    varied = [len(set(values)) > 1 for values in zip(*words, strict=True)]
-    return [" ".join(compress(one, varied)) or " ".join(one[:3]) for one in words]
+    labels = _varying(words, " ")
+    return [label or " ".join(one[:3]) for label, one in zip(labels, words, strict=True)]
 
 
 def _fronts(view: View) -> Iterator[Figure]:
