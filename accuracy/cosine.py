@@ -28,7 +28,7 @@ class Cosine:
         )
 
     def _similarity(self, payload: bytes, label: Any) -> float:
-        """Returns the cosine similarity. For a failed sample, returns 0, because it has no vector."""
+        """Returns the cosine similarity. For a failed sample, returns 0, because a failed sample has no vector."""
         right = np.asarray(label, np.float64).ravel()
         vector = vector_of(payload, self._dtype, right.size)
         return float(unit(vector) @ unit(right))

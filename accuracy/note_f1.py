@@ -14,8 +14,8 @@ ONSET_SECONDS = 0.05
 
 PITCH_SEMITONES = 0.5
 END_SECONDS, END_SHARE = 0.05, 0.2
-"""In scores that compare ends, a note matches a label only if their ends differ by at most END_SECONDS or, if this is
-longer, by END_SHARE of the label's duration.
+"""In scores that compare ends, a note matches a label only if their ends differ by at most END_SECONDS or END_SHARE of
+the label's duration, whichever is longer.
 """
 
 _DECIMALS = 4
@@ -29,7 +29,7 @@ class NoteF1:
     and MIDI pitch, as the step `notes` returns them.
 
     A note matches a label if their onsets differ by at most 50 ms and their pitches by at most half a semitone. Each
-    note and each label may belong to only one pair. The metric chooses the pairs so that there are as many as possible.
+    note and each label may belong to only one pair. The metric finds as many pairs as possible.
     Definition: Raffel et al., "mir_eval" (2014), transcription.precision_recall_f1_overlap without offsets.
     """
 

@@ -10,7 +10,7 @@ from harness.accuracy.parts.vectors import unit, vector_of
 from harness.types import Answer, Array, Metric, Score
 
 DEPTHS = (1, 5, 10)
-"""Recall is reported for each of these numbers of most similar samples."""
+"""Numbers of most similar samples for which recall is reported."""
 
 _BLOCK = 1024
 """Number of queries that are compared with all vectors at the same time."""
@@ -60,7 +60,7 @@ class _Relevance(NamedTuple):
     """Defines which vectors are relevant to each query."""
 
     queries: list[int]
-    """Positions of those vectors that are queries."""
+    """Positions of the vectors that are queries."""
     hits: Callable[[int, Array], int]
     """Returns how many of the given positions are relevant to the query. The arguments are the query and the positions.
     """
@@ -94,7 +94,7 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
 
 
 def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:
-    """Yields each query and the positions of the other vectors that are most similar to it. Vectors with equal
+    """Yields each query and the positions of the other vectors that are most similar to the query. Vectors with equal
     similarity stay in their original order.
     """
     for start in range(0, len(queries), _BLOCK):

@@ -45,7 +45,7 @@ class Rouge(TextLabels):
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields a reason if rougeLsum would differ from MLPerf's."""
+        """Yields a reason if rougeLsum would differ from MLPerf's rougeLsum."""
         if sentence_splitter() is None:
             yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 
@@ -54,7 +54,7 @@ class Rouge(TextLabels):
 
 
 def sentence_splitter() -> Callable[[str], list[str]] | None:
-    """Returns nltk's sentence splitter for English; None if its data are not installed."""
+    """Returns nltk's sentence splitter for English, or None if the splitter's data are not installed."""
     try:
         from nltk import sent_tokenize
 

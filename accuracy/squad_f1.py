@@ -12,7 +12,7 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 N_BEST = 20
-"""In each window, this many of the best starts are combined with as many of the best ends."""
+"""Number of best starts, and number of best ends, that are combined in each window."""
 
 LONGEST = 30
 """Maximum number of positions in an answer; longer spans are ignored."""
@@ -84,7 +84,9 @@ _WORST = _Span(-np.inf, "")
 
 
 def _best_span(logits: Array, label: Any) -> _Span | None:
-    """Returns the best valid span, which must lie within the context, end after its start, and not be too long."""
+    """Returns the best valid span. A valid span lies within the context, does not end before its start, and is not too
+    long.
+    """
     offsets, is_max_context = label["offsets"], label["is_max_context"]
     starts, ends = (np.argsort(-logits[:, i], kind="stable")[:N_BEST] for i in (0, 1))
     in_context = np.array([_in_context(offsets, i) for i in range(len(logits))], bool)

@@ -28,7 +28,7 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """Refuses arrays of class scores and pixel classes, because they are not lists of labels."""
+        """Refuses arrays of class scores and pixel classes, because such arrays are not lists of labels."""
         if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
             raise ValueError(
                 f"{self._name} needs labels, but each answer has {shape[0]:,} {self._dtype} scores: "

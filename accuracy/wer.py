@@ -26,7 +26,7 @@ class WordErrorRate(TextLabels):
         self._dtype = dtype
 
     def words(self, text: str) -> Sequence[str]:
-        """Returns the words in a text, as they are compared."""
+        """Returns a text's words in the form that is compared."""
         return _WORD.findall(text.lower())
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:

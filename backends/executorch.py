@@ -31,8 +31,8 @@ _UNREADABLE = "bfloat16"
 
 
 class _Pool:
-    """The thread pool of the process. Loaded programs refer to the pool, so its size can change only while no program
-    is loaded.
+    """The thread pool of the process. Loaded programs refer to the pool, so the size of the pool can change only while
+    no program is loaded.
     """
 
     def __init__(self) -> None:
@@ -63,10 +63,10 @@ _pool = _Pool()
 class ExecuTorchBackend(FrameworkBackend):
     """The method `forward` of a program.
 
-    A program does not name its inputs, which are in the manifest's order; a single output has no name. The keys of a
-    dict that the method returns are its output names; the n-th of several other outputs is named `output_n`. A program
-    records its largest batch; if other sizes vary, the manifest names them. ExecuTorch holds Python's GIL while it
-    computes.
+    The inputs of a program have no names and are in the manifest's order; a single output has no name either. If the
+    method returns a dict, its keys are the output names; otherwise, several outputs are named `output_0`, `output_1`
+    and so on. A program records its largest batch; if other sizes vary, the manifest gives their names. ExecuTorch
+    holds Python's GIL while it computes.
     """
 
     name = "executorch"
@@ -74,7 +74,7 @@ class ExecuTorchBackend(FrameworkBackend):
     formats = ("executorch",)
     holds_gil: ClassVar[bool] = True
     _traces = False
-    """If true, the program records an ETDump, which slows it down."""
+    """If true, the program records an ETDump, which slows the program down."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -115,7 +115,9 @@ class ExecuTorchBackend(FrameworkBackend):
             )
 
     def _specs(self, ports: Sequence[Port]) -> Iterator[TensorSpec]:
-        """Yields the inputs with the manifest's names. If an input may vary, the manifest determines its open sizes."""
+        """Yields the inputs with the manifest's names. If the sizes of an input may vary, the manifest determines which
+        sizes are open.
+        """
         declared = self._setup.inputs
         if declared and len(declared) != len(ports):
             raise ConfigError(
@@ -209,7 +211,9 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
 
 
 def _without_copies(method: Any) -> Any:
-    """Returns a function that executes the method without copying its outputs, because NumPy copies them faster."""
+    """Returns a function that executes the method without copying its outputs, because NumPy copies outputs faster than
+    ExecuTorch.
+    """
     inner = getattr(method, "_method", None)
     return method.execute if inner is None else partial(inner.call, clone_outputs=False)
 

@@ -46,20 +46,22 @@ class HttpJsonRemote:
     """One address of a service. The bytes of a sample are encoded when the sample is loaded. A request joins the bytes
     of its samples.
 
-    path: the path of the requests.
-    method: the method of the requests.
-    content_type: the content type of the requests. With a type other than JSON, body is a single placeholder, and its
-    bytes are sent. With multipart/form-data, body is an object of fields, one of which is a file of the sample.
-    headers: an object of further headers.
+    path: the URL path of each request.
+    method: the HTTP method of each request.
+    content_type: the value of the header Content-Type. With a type other than JSON, body is a single placeholder, and
+    its bytes are sent. With multipart/form-data, body is an object of fields, and one field is a file made from the
+    sample.
+    headers: additional headers, as an object.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
     sample: the template of one sample in {{samples}}. The default is the model's only input, or an object with all
-    inputs. answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole
-    reply. answer: the JSON pointer to the answer within an item of `answers`, or within the reply if `answers` is not
-    used. Default: #.
+    inputs.
+    answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole reply.
+    answer: the JSON pointer to the answer within an item of `answers`, or within the reply if `answers` is not used.
+    Default: #.
     dtype: the number type of the answers, or text.
-    shape: the shape of one answer, e.g. `10` or `?x4`. By default, an answer is one number.
-    tokens: the JSON pointer to the number of tokens in the reply, or to their list, for models that MLPerf counts in
-    tokens.
+    shape: the shape of one answer, such as `10` or `?x4`. By default, an answer is one number.
+    tokens: the JSON pointer to the number of tokens in the reply, or to the list of tokens, for models whose
+    performance MLPerf measures in tokens.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -115,7 +117,7 @@ class HttpJsonRemote:
         """Sends no request, because services do not describe themselves."""
 
     def pieces(self, batch: Batch) -> Sequence[bytes]:
-        """Returns the pieces of one sample in the bodies of its requests."""
+        """Returns the bytes of one sample that fill the gaps of a request body."""
         (rows,) = _samples(batch)
         return self._whole(rows) if self._whole is not None else self._template.pieces(rows)
 
@@ -161,7 +163,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _parsed(option: str, parse: Callable[[V], W], value: V) -> W:
-    """Returns the parsed value of an option. Raises a ConfigError with the option's name."""
+    """Returns the parsed value of an option. Raises a ConfigError that names the option if the value is invalid."""
     try:
         return parse(value)
     except (ValueError, RecursionError) as e:

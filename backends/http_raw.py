@@ -20,7 +20,7 @@ _OPTIONS = {
     "shape": "SIZExSIZE",
 }
 _NO_ANSWERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool")
-"""Types that NumPy lacks, or for which some byte values are invalid."""
+"""Types that NumPy lacks, and types that do not allow every byte value."""
 
 _OK = 200
 
@@ -31,10 +31,10 @@ class HttpRawRemote:
     The rows of a batch are sent one after another. The answers must be in the same order. Strings are sent as UTF-8,
     one per request.
 
-    path: the path of the requests.
-    content_type: the content type of the requests.
+    path: the URL path of each request.
+    content_type: the value of the header Content-Type.
     dtype: the number type of the answers.
-    shape: the shape of one answer, e.g. `10` or `3x4`; if omitted, an answer is one number.
+    shape: the shape of one answer, such as `10` or `3x4`; if omitted, an answer is one number.
     """
 
     def __init__(self, setup: BackendSetup) -> None:

@@ -34,24 +34,24 @@ _SHARED = "shm"
 _OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}
 
 _BUSY = (429, 502, 503, 504)
-"""Statuses that do not depend on the encoding, because the server is busy or unavailable."""
+"""Statuses of a busy or unavailable server; such replies say nothing about the encoding."""
 
 _GRPC = "grpc"
 _OK = 200
 _DONE = (_OK, 0)
-"""Statuses of success over HTTP and over gRPC."""
+"""Statuses that mean success, over HTTP and over gRPC."""
 
 
 class KserveRemote:
-    """One model on Triton, MLServer, KServe or another server of the protocol.
+    """One model on a server of the protocol, such as Triton, MLServer or KServe.
 
     served: the server's name for the model. Default: the manifest's name.
     version: the version of the model. By default, the server chooses the version, and all answers must come from the
-    same one. encoding: binary sends the tensors' bytes; json sends text, which is slower. By default, a request with
-    one sample of zeros shows whether the server accepts binary tensors. A server may answer in either form. Over gRPC,
-    tensors are
-    always binary. shm: the samples are in shared memory, which a server on this machine reads. Requests then contain
-    only the positions of samples in memory.
+    same version.
+    encoding: binary sends the tensors' bytes; json sends text, which is slower. By default, a request with one sample
+    of zeros shows whether the server accepts binary tensors. A server may answer in either form. Over gRPC, tensors are
+    always binary. With shm, the samples are in shared memory, which a server on this machine reads; requests then
+    contain only the positions of samples in memory.
     """
 
     transports = ("http", _GRPC)
@@ -84,7 +84,9 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls."""
+        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the gRPC
+        calls.
+        """
         return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:
@@ -200,7 +202,7 @@ class KserveRemote:
 
 
 def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> Batch:
-    """Returns one sample of zeros. A size is 1 if neither the manifest nor the server states it."""
+    """Returns one sample of zeros. A size is 1 if neither the manifest nor the server states the size."""
     arrays = {}
     for tensor in inputs:
         shape = tensor.shape or ()

@@ -16,7 +16,7 @@ _UNRESOLVED = re.compile(r"unresolved custom op: ([^\s.]+)")
 
 
 class LiteRtBackend(FrameworkBackend):
-    """One interpreter, resized when the batch changes.
+    """One interpreter, which is resized when the shapes of a batch change.
 
     If the file has exactly one signature, inputs and outputs use the names in the signature. Otherwise, inputs and
     outputs use the names of their tensors.
@@ -96,7 +96,9 @@ def _weights(interpreter: Interpreter) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:
-    """Returns an input's specification. shape_signature has -1 for an open size; without open sizes it is empty."""
+    """Returns an input's specification. shape_signature contains -1 for each open size, and is empty if no size is
+    open.
+    """
     shape = np.asarray(detail["shape_signature"])
     sizes = shape if shape.size else np.asarray(detail["shape"])
     dtype = np.dtype(detail["dtype"]).name  # type: ignore[call-overload] # a numpy scalar type

@@ -52,7 +52,7 @@ _HIDDEN = (
     "RNN",
     "RNNSequenceGRU",
 )
-"""Types of operations whose multiplications MNN does not count. MNN converts products without weights to a loop
+"""Types of operations whose multiplications MNN does not count. MNN converts matrix products without weights to a loop
 (`While`).
 """
 
@@ -75,11 +75,11 @@ class _Port(NamedTuple):
 
 
 class MnnBackend(FrameworkBackend):
-    """One interpreter with one session, resized when the batch changes.
+    """One interpreter with one session, which is resized when the shapes of a batch change.
 
-    precision: the number type of the computation. int8 weights with a scheme for activations are computed in int8 in
-    any case; other packed weights are expanded when the model is loaded. MNN's converter writes 1 for an open batch.
-    The batch counts as open if the file has 1 but the network also accepts 2.
+    precision: the number type of the computation. int8 weights with a quantisation scheme for activations are computed
+    in int8 in any case; other packed weights are expanded when the model is loaded. MNN's converter writes 1 for an
+    open batch. If the file has a batch of 1 but the network also accepts a batch of 2, the batch counts as open.
     """
 
     name = "mnn"
@@ -131,7 +131,7 @@ class MnnBackend(FrameworkBackend):
 
     def _sizes(self, port: _Port) -> tuple[int, ...]:
         """Returns the sizes in the file, with -1 for an open size. If the file does not record the sizes, returns the
-        session's.
+        session's sizes.
         """
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 

@@ -20,7 +20,7 @@ _SWITCHES: Mapping[str, frozenset[str]] = {
     "f16": frozenset({"use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"}),
     "bf16": frozenset({"use_bf16_packed", "use_bf16_storage"}),
 }
-"""Maps a precision to the ncnn switches that are on. ncnn defaults to f16, unlike every other framework that the
+"""Maps a precision to the ncnn switches that it turns on. ncnn defaults to f16, unlike every other framework that the
 harness supports.
 """
 
@@ -32,9 +32,9 @@ _NOTHING = np.empty(0, _REAL)
 
 
 class NcnnBackend(FrameworkBackend):
-    """One ncnn net. The file has no batch, so the samples of a batch are answered one after another.
+    """One ncnn net. The file has no batch dimension, so the samples of a batch are answered one after another.
 
-    ncnn's arrays can have a batch, but some layers, including one of SqueezeNet's, then return an error.
+    ncnn's arrays can have a batch dimension, but some layers, including one of SqueezeNet's, then return an error.
 
     precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case. Inputs and
     outputs have the names of their blobs. The types of inputs and outputs, and any shape that the file does not record,
@@ -193,7 +193,7 @@ class NcnnBackend(FrameworkBackend):
         return named(self._names, [np.stack(rows) for rows in zip(*answers, strict=True)])
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
-        """Answers a batch. Calls `step` once for each sample and each computing layer."""
+        """Answers a batch. Calls `step` for each layer that computes, once per sample."""
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
@@ -241,9 +241,10 @@ class NcnnBackend(FrameworkBackend):
 
 
 def _array_for(row: Array) -> tuple[Any, Array]:
-    """Returns an array of ncnn in the shape of the row, and its memory.
+    """Returns an ncnn array in the shape of the row, and the memory of this array as a NumPy array.
 
-    The array is a copy, because layers that work in place read a reference counter, which NumPy's memory lacks.
+    The array is a copy, because layers that work in place read a reference counter, which the memory of a NumPy array
+    lacks.
     """
     mat = ncnn.Mat(row).clone()
     return mat, np.asarray(mat).view(row.dtype)

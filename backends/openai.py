@@ -20,14 +20,14 @@ from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request,
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
-"""Maximum number of tokens in an answer, used if neither the sample nor --backend-option max_tokens sets it."""
+"""Maximum number of tokens in an answer, used if neither the sample nor --backend-option max_tokens sets one."""
 
 BLOCK_TOKENS = 16
 """Number of tokens in a block of vLLM's prefix cache, by default."""
 
 MOST_TOKEN_BYTES = 16
-"""Highest plausible average number of bytes per token of a prompt, which gives the fewest tokens that a prompt may
-have. Single tokens, such as white space, can be longer.
+"""Highest plausible average number of bytes per prompt token; the harness derives the smallest plausible token count of
+a prompt from this number. Single tokens, such as white space, can be longer.
 """
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
@@ -56,7 +56,7 @@ _HEADERS = (("Content-Type", "application/json"),)
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses with which servers refuse an unknown field."""
 _NOT_THERE = "the server answered 404:"
-"""Start of the text of a `Refused` for a path that the server does not know."""
+"""Text with which a `Refused` error begins if the server does not know the path."""
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
@@ -64,14 +64,14 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
     False: {"max_tokens": 2, "prompt": "Hello"},
     True: {"max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]},
 }
-"""Maps whether the prompt is a chat to the fields of a test request."""
+"""Fields of a test request; the key is True if the prompt is a chat."""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 """Fields that only some servers accept, in order of preference."""
 
 
 class _Dialect(NamedTuple):
-    """The form of requests to one of the two endpoints."""
+    """The form of requests to one endpoint, for completions or for chat completions."""
 
     fields: Mapping[str, Any]
     """Fields of every request, which a sample may override."""
@@ -80,7 +80,9 @@ class _Dialect(NamedTuple):
     bounded_head: bytes
     """The head used for a sample without max_tokens."""
     heads: dict[tuple[bytes, str], bytes]
-    """Maps the names of a sample's fields (from `split`) and the sample's model in a mix to the head of the body."""
+    """Maps the names of a sample's fields (from `split`) and the sample's model in a mix to the head of the request
+    body.
+    """
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -88,7 +90,8 @@ class _Dialect(NamedTuple):
 
 
 class OpenAiRemote:
-    """One model on a server. Each request is one prompt, answered greedily (temperature 0) unless `body` changes that.
+    """One model on a server. Each request is one prompt, answered greedily (temperature 0) unless `body` changes the
+    sampling.
 
     The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
@@ -97,16 +100,18 @@ class OpenAiRemote:
     stream: with on, the server sends tokens as it generates them. The token times are measured on the stream.
     max_tokens: the maximum number of tokens in an answer, for samples that set no limit.
     ignore_eos: with on, the server generates max_tokens tokens even if the model would end earlier. vLLM and others
-    support it.
-    answer: ids are token ids, as vLLM returns them. text is UTF-8. calls is the tool calls as JSON, or text without
-    tool calls. Default: ids if the server returns them.
-    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
-        without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
-    cache_block: number of tokens per block in the server's prefix cache (default 16). It is used to compute the
-    possible cache hits.
+    support this field.
+    answer: ids selects token ids, as vLLM returns them; text selects UTF-8; calls selects the tool calls as JSON, or
+    the text if the model calls no tool. Default: ids if the server returns them, otherwise text.
+    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. By default, the samples
+    determine the endpoint. Endpoints without text as answers (embeddings, pooling, rerank, transcriptions, speech,
+    images) have their own options.
+    cache_block: the number of tokens per block in the server's prefix cache (default 16). The harness computes the
+    possible cache hits from this number.
     fresh: inserts the same text before all prompts of a run, so that the server's cache does not contain prompts of an
     earlier run. The text is new in each run (on) or drawn from SEED.
-    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt override them.
+    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt
+    override these fields.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
 
@@ -167,7 +172,9 @@ class OpenAiRemote:
         )
 
     def _tried(self) -> str:
-        """Returns the refusals by path. If the server knows none of the paths, returns only the first refusal."""
+        """Returns the server's refusals, with the path of each. If the server knows none of the paths, returns only the
+        first refusal.
+        """
         texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
         if all(text.startswith(_NOT_THERE) for text in texts.values()):
             first = next(iter(texts.values()))
@@ -273,7 +280,7 @@ class OpenAiRemote:
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
     def _head_beside(self, dialect: _Dialect, names: bytes, model: str) -> bytes:
-        """Returns the head for samples with these fields. The head omits the fields that the sample sets.
+        """Returns the head of the request body for samples that set the fields `names`. The head omits these fields.
 
         model: the sample's model in a mix; '' if the run has no mix.
         """
@@ -303,7 +310,9 @@ class OpenAiRemote:
             self._reading = self._reading._replace(models=known | {model})
 
     def _expect_stop(self, bytes_: int) -> None:
-        """Records the largest size of a sample's stop strings, which the count of tokens must consider."""
+        """Records the length of the longest stop string, because the token count of an answer may include a stop
+        string.
+        """
         if bytes_ > self._reading.stop_bytes:
             self._reading = self._reading._replace(stop_bytes=bytes_)
 
@@ -338,8 +347,8 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        """Reads an answer that arrives before the run. Accepts a truncated answer, because it also warms up the server.
-        `reader` refuses such an answer.
+        """Reads an answer that arrives before the run. Accepts a truncated answer, because even a truncated answer
+        warms up the server. During the run, `reader` refuses truncated answers.
         """
         reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
         answers = reader.answer(reply)
@@ -412,7 +421,7 @@ def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object without its closing brace. The fields of the sample are appended."""
+    """Returns a JSON object without its closing brace. The caller appends the fields of the sample."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
 
 

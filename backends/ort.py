@@ -37,13 +37,17 @@ _GRAPH_LEVELS = {
 class OrtBackend(FrameworkBackend):
     """One ONNX Runtime session.
 
-    spinning: idle threads busy-wait, which lowers latency. auto: only if no other thread uses the instance's cores
-    (streams, --pin). If other threads do, spinning takes five times the CPU between sparse queries and starves other
-    instances. graph: the level of graph optimisation. arena: memory is kept between batches. io_binding: outputs stay
-    in ONNX Runtime's memory until they are copied out. share_weights: the instances in this process share one copy of
-    the weights. Kernels then read the weights in the file's layout, which can cost speed. Each instance still keeps its
-    own copy of weights that the graph optimiser rewrites (Conv + BatchNormalization). Outputs that are not arrays
-    (maps, sequences, bfloat16) are omitted; `describe` lists them.
+    spinning: idle threads busy-wait, which lowers latency. With auto, they busy-wait only if no other thread uses the
+    instance's cores (streams, --pin). With other threads on these cores, spinning takes five times the CPU between
+    sparse queries and starves other instances.
+    graph: the level of graph optimisation.
+    arena: memory is kept between batches.
+    io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
+    share_weights: the instances in this process share one copy of the weights. Kernels then read the weights in the
+    file's layout, which can cost speed. Each instance still keeps a separate copy of the weights that the graph
+    optimiser rewrites (Conv + BatchNormalization).
+
+    Outputs that are not arrays (maps, sequences, bfloat16) are omitted; `describe` lists them.
     """
 
     name = "ort"
@@ -129,7 +133,7 @@ class OrtBackend(FrameworkBackend):
 
     def _provider(self) -> str:
         """Returns the execution provider that the user requested. Raises a ConfigError if this build of ONNX Runtime
-        lacks it.
+        lacks the provider.
         """
         device, provider = self._setup.device, self._setup.provider
         usual = _PROVIDERS[device.partition(":")[0]]
@@ -227,7 +231,7 @@ class OrtBackend(FrameworkBackend):
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:
-    """Returns the reason why ONNX Runtime has no implementation, with advice."""
+    """Returns the reason why ONNX Runtime has no kernel for an operator, with advice."""
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (

@@ -30,12 +30,15 @@ bfloat16.
 
 
 class TensorFlowBackend(FrameworkBackend):
-    """A SavedModel's signature `serving_default`, or its only signature, or a Keras model.
+    """A Keras model, or a signature of a SavedModel, which is `serving_default` or the only signature.
 
-    Threads belong to the process and are fixed when it executes its first op: `threads` within an op, and `instances`
-    ops at a time. compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel
-    contains only traced functions. precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed
-    precision). The option is refused if the CPU does not support bfloat16. Inputs and outputs keep their types.
+    The numbers of threads apply to the whole process, and are fixed once TensorFlow has executed an op. Up to
+    `instances` ops run at a time, each on `threads` threads. Inputs and outputs keep their types.
+
+    compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel contains only
+    traced functions.
+    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision). The option is refused
+    if the CPU does not support bfloat16.
     """
 
     name = "tensorflow"
@@ -170,13 +173,15 @@ class _Recorded(TensorFlowBackend):
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
-    """Returns a call of a concrete function without checking names and shapes, which takes half of the time."""
+    """Returns a function that calls a concrete function without checking names and shapes, because the checks take half
+    of the time.
+    """
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """Returns whether products are computed in bfloat16, in which 1 + 2^-12 rounds to 1."""
+    """Returns whether matrix products are computed in bfloat16; in bfloat16, 1 + 2^-12 rounds to 1."""
     product = tf.function(tf.matmul)
     result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
     return bool((result.numpy() == 1).all())
@@ -187,7 +192,7 @@ def _gpus() -> list[Any]:
 
 
 def _choose_device(device: str) -> None:
-    """Chooses the device. The devices of a process are fixed once one of them has computed."""
+    """Chooses the device. The devices of a process are fixed once any device has computed."""
     kind, _, number = device.partition(":")
     gpus = _gpus()
     if kind == "cuda" and len(gpus) <= int(number or 0):
@@ -208,8 +213,8 @@ def _choose_device(device: str) -> None:
 
 
 def _set_threads(within: int, between: int) -> None:
-    """Sets the numbers of threads. Raises a ConfigError if an op has already run with different numbers, which are then
-    fixed.
+    """Sets the numbers of threads. Raises a ConfigError if an op has already run with different numbers, because the
+    numbers are then fixed.
     """
     threading = tf.config.threading
     try:

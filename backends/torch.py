@@ -87,18 +87,21 @@ class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt) or a torch.export program (.pt2).
 
     compile: `on` freezes TorchScript and fuses it with TorchScript's compiler. For an exported program, `on` compiles
-    with Inductor (torch.compile), which needs a C++ compiler. precision: the type to which weights and activations are
-    converted. Inputs and outputs keep their types. On a GPU, tf32 rounds float32 numbers in products to a mantissa of
-    10 bits, as PyTorch does in convolutions by default. f32
-    does not round. layout: channels-last stores images as NHWC, the layout that a GPU's matrix units use. autotune: on
-    a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up. cuda_graph: whether each batch
-    shape is launched as one graph. auto does this if only the batch has an open size. spinning: whether the thread that
-    waits for the GPU polls. auto polls if the instance has a spare core.
+    with Inductor (torch.compile), which needs a C++ compiler.
+    precision: the type to which weights and activations are converted. Inputs and outputs keep their types. On a GPU,
+    tf32 rounds float32 numbers in matrix products to a mantissa of 10 bits, as PyTorch does in convolutions by default,
+    and f32 does not round.
+    layout: channels-last stores images as NHWC, the layout that a GPU's matrix units use.
+    autotune: on a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up.
+    cuda_graph: whether each batch shape is launched as one graph. With auto, graphs are used if only the batch has an
+    open size.
+    spinning: whether the thread that waits for the GPU polls. With auto, the thread polls if the instance has a spare
+    core.
 
-    On a GPU, the instances of a process share their weights, and each uses a separate stream. torch.set_num_threads
-    applies to the whole process. Each instance computes with this number of threads, including the calling thread. In
-    both formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns
-    a dict.
+    On a GPU, the instances of a process share their weights, and each instance uses a separate stream.
+    torch.set_num_threads applies to the whole process. Each instance computes with this number of threads, including
+    the calling thread. In both formats, a single output has no name. If the method returns several outputs but no dict,
+    they are named `output_0`, `output_1` and so on.
     """
 
     name = "torch"
@@ -315,7 +318,7 @@ class TorchBackend(FrameworkBackend):
         return tensor.to(dtype, memory_format=self._format if images else torch.preserve_format)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a converted tensor as float32, because NumPy lacks bfloat16, with rows in the usual order."""
+        """Returns a converted tensor as float32 (NumPy lacks bfloat16), with rows in the usual order."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
         return (tensor.float() if narrowed else tensor).contiguous()
 

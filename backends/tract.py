@@ -33,12 +33,14 @@ _BATCH = "batch"
 
 
 class TractBackend(FrameworkBackend):
-    """Three networks, prepared from one file. One serves batches of one, one the largest batch, and one, with an open
-    size, all other batches.
+    """Three networks, prepared from one file. One network serves batches of one sample, one serves batches of the
+    largest size, and one, with an open size, serves all other batches.
 
-    tract chooses better kernels if it knows the size. With a known size, a batch of one digit is twice as fast. Each
-    network except the largest is prepared when its first batch arrives. precision: f16 converts weights and
-    activations; inputs and outputs keep their types. tract's Python package always computes on one thread.
+    tract chooses better kernels if it knows the batch size. With a known size, a batch of one digit image is computed
+    twice as fast as with an open size. Each network except the largest is prepared when its first batch arrives.
+    tract's Python package always computes on one thread.
+
+    precision: f16 converts weights and activations; inputs and outputs keep their types.
     """
 
     name = "tract"
@@ -97,13 +99,14 @@ class TractBackend(FrameworkBackend):
                 return None
 
     def _sized(self, model: Any, size: int | None) -> Any:
-        """Sets the batch size in every place where its name remains."""
+        """Sets the batch size in every place where the batch's name remains."""
         if size is not None and self._symbol:
             model.transform(tract.SetSymbols({self._symbol: size}))
         return model
 
     def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
-        """Gives a unique name to each open size that has no real name, because tract takes 0 and equal names literally.
+        """Gives a unique name to each open size that has no real name, because tract treats 0 as a size of 0, and equal
+        names as equal sizes.
 
         declared: the manifest's sizes replace open ones.
         """
@@ -221,7 +224,9 @@ def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
 def _named_size(
     size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
 ) -> str:
-    """Returns an input's size for tract, as a number or a name. batch: the size that replaces `symbol`; None keeps it."""
+    """Returns an input's size for tract, as a number or a name. batch: the size that replaces `symbol`; None keeps the
+    symbol.
+    """
     if batch is not None and not axis and size in (symbol, None):
         return str(batch)
     if size is None:
@@ -239,7 +244,7 @@ def _widened(rows: Array) -> Array:
 
 
 def _batch_symbol(inputs: tuple[TensorSpec, ...]) -> str:
-    """Returns the name of the open batch; '' if the file fixes it or the inputs name it differently."""
+    """Returns the name of the open batch; '' if the file fixes the batch, or if the inputs use different names."""
     names = {spec.shape[0] for spec in inputs if spec.shape}
     only = names.pop() if len(names) == 1 else None
     return only if isinstance(only, str) and only.isidentifier() else ""

@@ -17,7 +17,7 @@ class TreesBackend(FrameworkBackend):
     """One forest. Each sample is a row of features in the order of the training columns, and the answer contains the
     scores.
 
-    engine: `own` uses the predictor of the framework that wrote the file: XGBoost or LightGBM, or GTIL for a treelite
+    engine: `own` uses the predictor of XGBoost or LightGBM for a file of that framework, and GTIL for a treelite
     checkpoint. `gtil` reads every file with treelite and predicts with GTIL. A file does not contain input names. The
     model has one input, named as in the manifest or otherwise `features`. A classifier with two classes returns one
     score. With XGBoost's multi:softmax, the answer contains the scores of all classes and not only the best class.
@@ -41,7 +41,9 @@ class TreesBackend(FrameworkBackend):
         return (self._input(),), ()
 
     def _input(self) -> TensorSpec:
-        """Returns the only input, which is the manifest's if its samples have one number per feature."""
+        """Returns the only input, as declared in the manifest or as `features`. Raises a ConfigError if the manifest's
+        input does not fit the trees.
+        """
         if self._setup.names:
             raise ConfigError(
                 f"{self._path}: a tree file has no input names: drop this file's `names` from the manifest"
@@ -89,7 +91,7 @@ class TreesBackend(FrameworkBackend):
 
 
 def _first_line(error: Exception) -> str:
-    """Returns only the reason, because XGBoost appends a stack trace of native calls."""
+    """Returns only the first line, because XGBoost appends a stack trace of native calls."""
     text = str(error).strip().partition("\nStack trace")[0]
     return (
         one_line(text.partition(": ")[2] if text.startswith("[") else text) or type(error).__name__

@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""File with the annotations for MLPerf's subset of 1,525 images. MLPerf's script writes it next to the complete
+"""File with the annotations for MLPerf's subset of 1,525 images. MLPerf's script writes this file next to the complete
 annotations.
 """
 
@@ -35,10 +35,11 @@ class CocoDataset(ImageDataset):
     """Images with annotated objects. The label of an image is a mapping for mAP, with the keys image_id, width, height,
     annotations and categories.
 
-    If the model's steps pad, the label also contains frame: [x, y, width, height] of the image as fractions of the
-    input. annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in pixels),
-    area and iscrowd. category_id is COCO's number, from 1 to 90 with gaps. class is the position of the category among
-    the sorted ids, counted from 0, as in the answer of a model with 80 outputs. categories: the sorted ids.
+    If the model's steps pad the image, the label also contains frame: [x, y, width, height] of the image as fractions
+    of the input. annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in
+    pixels), area and iscrowd. category_id is COCO's number, from 1 to 90 with gaps. class is the position of the
+    category among the sorted ids, counted from 0, as in the answer of a model with 80 outputs. categories: the sorted
+    ids.
     """
 
     name = "coco"
@@ -100,8 +101,8 @@ class CocoDataset(ImageDataset):
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
-    """Adds `frame` to the labels if the steps pad. Raises a ConfigError if the steps crop images, because cropping
-    would cut objects off.
+    """Adds `frame` to the labels if the steps pad the images. Raises a ConfigError if the steps crop images, because
+    cropping would cut objects off.
     """
     for step in steps:
         if step.name == "crop" or step.options.get("keep") == "shorter":
@@ -191,7 +192,9 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """Returns the reason why a box is invalid; '' if it is valid. pycocotools would silently score invalid boxes."""
+    """Returns the reason why a box is invalid, or '' if the box is valid. pycocotools would silently score invalid
+    boxes.
+    """
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"

@@ -100,7 +100,9 @@ def _fault(text: str) -> str:
 
 
 def _labels(texts: Sequence[str]) -> Sequence[object]:
-    """Returns the labels as numbers if all are numbers, or else as strings. Labels that are whole numbers become int."""
+    """Returns the labels as numbers if all labels are numbers, or else as strings. Labels that are whole numbers become
+    int.
+    """
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts

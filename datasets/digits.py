@@ -60,7 +60,7 @@ class DigitsDataset(LoadedRows):
 
 
 class DigitsCalibration(DigitsDataset):
-    """200 images for quantisation. The default model was trained on them, so they are never scored."""
+    """200 images for quantisation. The default model was trained on these images, so they are never scored."""
 
     name = "digits, training images"
     file = CALIBRATION_FILE

@@ -48,8 +48,8 @@ MOST = 32
 
 
 class FileTypesDataset(LoadedRows):
-    """Up to 24 files of each type. A sample is int32 (2048,): the first and the last 1,024 bytes of a file without the
-    white space at its ends.
+    """Up to 24 files of each type. A sample is int32 (2048,): the first and the last 1,024 bytes of a file, without
+    white space at the two ends.
     """
 
     name = "file-types"

@@ -22,28 +22,34 @@ UNREAD = {
     *(".tif", ".tiff", ".gif", ".avif", ".heic", ".heif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg"),
     *(".ico", ".tga", ".psd", ".dds", ".exr", ".hdr", ".dng", ".raw", ".apng", ".pcx"),
 }
-"""Suffixes of images that are refused, because not all decoders can read them or a file may have several images."""
+"""Suffixes of images that are refused, because not all decoders can read them or because a file may contain several
+images.
+"""
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""The first bytes of image files. A file that begins with them counts as an image, even without a known suffix."""
+"""The first bytes of image files. A file that begins with one of these strings counts as an image, even without a known
+suffix.
+"""
 
 _SHOWN_EMPTY = 5
 
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
 
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
-"""Names of files and folders that file managers create. They are skipped, as are names that begin with a dot."""
+"""Names of files and folders that file managers create. These files and folders are skipped, and so are all names that
+begin with a dot.
+"""
 
 LABELS = "labels.csv"
 EXPECTED = f"one sub-folder of images per class, or images and {LABELS} (file,label)"
 
 
 class FolderDataset(ImageDataset):
-    """Images whose label is the number of a class. With sub-folders, their sorted names are the classes 0, 1, ...
+    """Images whose label is the number of a class. The sorted names of sub-folders are the classes 0, 1, ...
 
     The first line of labels.csv names the columns file and label. Labels are whole numbers or strings; the sorted
-    strings are the classes 0, 1, ... The samples are in the order of labels.csv. An image that labels.csv does not list
-    is an error, and so is an image with an unsupported format or suffix.
+    strings are the classes 0, 1, ... The samples are in the order of labels.csv. Images that labels.csv does not list,
+    and images with an unsupported format or suffix, are errors.
     """
 
     name = "folder"

@@ -1,7 +1,7 @@
 """Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy files. The scans
 must already be preprocessed (resampled to 1.6 x 1.2 x 1.2 mm and padded) with MLPerf's preprocess.py, because the
-harness does not do this. The script writes pickles, which run code when they are read, so users must first convert the
-files to .npy.
+harness does not preprocess scans. The script writes pickles, which run code when they are read, so users must first
+convert the files to .npy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 class KitsDataset(RaggedRows):
     """Volumes in <case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases with different shapes are processed one by one, because padding would change them. The label is the
+    Cases with different shapes are processed one by one, because padding would change the volumes. The label is the
     memory-mapped segmentation.
     """
 

@@ -2,7 +2,7 @@
 
 Each chapter's folder contains <speaker>-<chapter>.trans.txt, with one line "<utterance> <TEXT>" per sound file
 (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015). MLPerf's download for Whisper
-contains a list of utterances instead, dev-all-repack.json.
+instead contains dev-all-repack.json, a list of utterances.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class LibrispeechDataset(LoadedRows):
 
 
 def _audio_step(setup: DatasetSetup) -> Step:
-    """Returns the `audio` step of the inputs. Raises a ConfigError if their steps differ in more than `gives`."""
+    """Returns the `audio` step of the inputs. Raises a ConfigError if the inputs' steps differ in more than `gives`."""
     by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [

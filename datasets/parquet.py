@@ -71,7 +71,7 @@ def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> di
 
 
 def missing(column: Any, name: str) -> list[str]:
-    """Returns a problem for each row (from 1) that is null or NaN, or a list that contains null or NaN."""
+    """Returns a problem for each row (counted from 1) that is null or NaN, or a list that contains null or NaN."""
     rows = np.asarray(column.is_null(nan_is_null=True).to_pylist(), bool)
     return [f"row {row + 1}: column {name!r} is missing" for row in np.flatnonzero(rows)]
 

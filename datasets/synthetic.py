@@ -16,7 +16,7 @@ from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
-"""Number of samples in the dataset. A run holds all of them in memory, or fewer if they are large."""
+"""Number of samples in the dataset. A run holds all samples in memory, or fewer if the samples are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
 
@@ -30,7 +30,7 @@ class SyntheticDataset:
     --input-shape for one input sets the sizes of its named dimensions in every input. With --lengths for a symbolic
     dimension, each sample has one length for all inputs, and a batch is padded with zeros to its longest sample. An
     input with `mask` in its name is 1 except in the padding. Integers select rows of the model's tables. Without a
-    table, they are 0 or 1. --input-range sets other ranges.
+    table, integers are 0 or 1. --input-range sets other ranges.
     """
 
     synthetic = True
@@ -93,7 +93,7 @@ class SyntheticDataset:
 
     def _draw(self, name: str, index: int) -> Array:
         """Draws one sample. Floats without a range follow the standard normal distribution; all other numbers lie in
-        their range.
+        the input's range.
         """
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
         shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
@@ -138,7 +138,8 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
 def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
     """Returns the sizes that --input-shape sets, by dimension name, and a problem if two sizes differ.
 
-    If the name of the batch also appears in other dimensions, it is only an exporter's placeholder and sets no sizes.
+    If the name of the batch also appears in other dimensions, the name is only an exporter's placeholder and sets no
+    sizes.
     """
     first: dict[str, tuple[int, str]] = {}
     problems = []
@@ -156,7 +157,7 @@ def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
 
 
 def _unknown_names(setup: DatasetSetup, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yields a problem for each name in an option that the model does not have."""
+    """Yields a problem for each name that occurs in an option but not in the model."""
     yield from unknown_inputs("--input-shape", setup.shapes, setup)
     yield from unknown_inputs(FLAG, setup.ranges, setup)
     symbolic = {
@@ -213,7 +214,9 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size is the batch of other inputs, because a state may have a fixed first dimension."""
+    """Returns whether an open size is the batch size of other inputs. A state, for example, may have the batch on a
+    later axis.
+    """
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it

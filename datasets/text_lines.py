@@ -38,11 +38,11 @@ window winter wonder world yellow yesterday young zero
 WORDS = tuple(_WORDS.split())
 
 HEIGHT = 48
-"""Height in pixels to which the distances below apply. The distances grow in proportion to the image."""
+"""Image height in pixels for which the distances below are given. The distances grow in proportion to the image."""
 
 MOST_BLUR_PIXELS = 3.5
-"""Maximum radius of the blur in pixels. Without blur, a model would read every line correctly, so that its score could
-not reveal slight damage to the model.
+"""Maximum radius of the blur in pixels. Without blur, a model would read every line correctly, and the score could not
+reveal slight damage to the model.
 """
 
 _SCORED, _CALIBRATION = 0, 1
@@ -69,8 +69,8 @@ class Line(NamedTuple):
 class TextLinesDataset(LoadedRows):
     """Images of one line of text each, as large as the model's input, and the text as label.
 
-    The manifest's input fixes height and width; `layout` sets the order of its axes, `decode` its colours, and
-    `normalise` the numbers.
+    The manifest's input fixes height and width; the steps `layout`, `decode` and `normalise` set the order of the axes,
+    the colours and the numbers.
 
     --dataset-option:
     count  number of lines (256)
@@ -203,7 +203,7 @@ def _colour(setup: DatasetSetup, name: str) -> str:
 
 
 def _size(setup: DatasetSetup, spec: TensorSpec, channels: int) -> tuple[int, int]:
-    """Returns height and width of the input. Raises a ConfigError if the manifest leaves them open."""
+    """Returns height and width of the input. Raises a ConfigError if the manifest leaves these sizes open."""
     layout = own_step(setup, spec.name, "layout")
     first = layout is not None and layout.options["order"] == "nchw"
     sizes = spec.shape[2:] if first else spec.shape[1:3]

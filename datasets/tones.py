@@ -1,6 +1,6 @@
 """Makes clips of tones and chords whose notes are known exactly, for models that transcribe music.
 
-A seed determines every note. The sound is rounded to 16 bits, as in a WAV file, so that it is the same on every
+A seed determines every note. The sound is rounded to 16 bits, as in a WAV file, so that the sound is the same on every
 machine. The label lists the onset (s), end (s) and MIDI pitch of each note.
 """
 

@@ -1,5 +1,5 @@
-"""Synthesises sequences of sound in which a voice speaks intermittently. A label states for each frame whether it
-contains speech.
+"""Synthesises sequences of sound in which a voice speaks intermittently. A label states for each frame whether the
+frame contains speech.
 
 Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses. Half of the pauses
 contain other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added to the complete sequence.
@@ -24,7 +24,7 @@ HOP = 512
 """Number of audio samples from one frame to the next, which is 32 ms."""
 
 _RECIPE = 1
-"""Version of the synthesised audio, which is part of the digest. Increase it with each change to the audio."""
+"""Version of the synthesised audio, which is part of the digest. Increase the version with each change to the audio."""
 
 
 class VoiceActivityDataset(LoadedRows):
@@ -64,7 +64,7 @@ class VoiceActivityDataset(LoadedRows):
         return label
 
     def _sound(self, index: int) -> tuple[Array, Array]:
-        """Returns the sound, (frames * HOP,), and a mask of its samples that are speech."""
+        """Returns the sound, (frames * HOP,), and a mask of the samples that are speech."""
         if index not in self._made:
             self._made[index] = self._synthesised(index)
         return self._made[index]

@@ -49,7 +49,8 @@ class _Offline(Scenario):
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """Returns the smallest percentile in the log that is not below the SLO's percentile.
+        """Returns the latency at the smallest percentile in the log that reaches the SLO's percentile, and the name of
+        this latency. Returns the largest latency if no percentile is large enough.
 
         LoadGen does not make an early-stopping estimate for a single query.
         """

@@ -31,8 +31,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Replaces pytest's time limit with the one in the test's mark `limit_s`, if any; pytest restores its limit
-    afterwards.
+    """Replaces pytest's time limit with the limit in the test's mark `limit_s`, if the test has this mark; pytest
+    restores the limit afterwards.
     """
     limit = item.get_closest_marker("limit_s")
     if limit is not None and item.config.getini("faulthandler_timeout"):

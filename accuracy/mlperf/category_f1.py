@@ -15,7 +15,7 @@ SAME_BRAND = 0.9
 
 
 class Product(BaseModel):
-    """The JSON object that an answer must be."""
+    """The required content of an answer, which is a JSON object."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,8 +27,8 @@ class Product(BaseModel):
 class CategoryF1(TextLabels):
     """F1 over the category levels of all samples. Levels count as correct up to the first difference.
 
-    If an answer is not a `Product`, it counts as having as many wrong levels as its label has levels. A label is the
-    correct category, or a mapping with `text` (the category) and `brand`.
+    An answer that is not a `Product` counts as one wrong level per level of the label. A label is the correct category,
+    or a mapping with `text` (the category) and `brand`.
     Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
     """
 

@@ -29,7 +29,7 @@ SIDE = 1024
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
 _ROW_BYTES = 2 * SIDE * SIDE * 3
-"""Size of an image in the log, where each byte takes two hexadecimal digits."""
+"""Size of an image in the log, in which each byte takes two hexadecimal digits."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -135,7 +135,7 @@ def _write_captions(path: Path, labels: Mapping[int, object]) -> None:
 
 
 def _scores(path: Path) -> dict[str, str]:
-    """Returns both scores as the script printed them. Raises a ValueError if the output does not contain them."""
+    """Returns both scores as the script printed them. Raises a ValueError if the output does not contain the scores."""
     try:
         content = json.loads(path.read_bytes())
         scores = {name: str(content[name]) for name in ("FID_SCORE", "CLIP_SCORE")}

@@ -80,7 +80,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
 
 
 def _with_arguments(call: Call) -> Call:
-    """Returns the call with its arguments parsed. Omits arguments that are a string but not JSON."""
+    """Returns the call with its arguments parsed. Omits the arguments if they are a string that is not JSON."""
     if not isinstance(call.arguments, str):
         return call
     return call._replace(arguments=json_of(call.arguments, {}))

@@ -3,7 +3,7 @@
 The share is the success rate that mlcommons/inference b66003e computes in e2e-rag/datasetup_accuracy_eval.py. The
 submission checker does not read that program's report. If the environment variable RAG_DB_CHECK contains the program's
 command, such as `python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`, the program
-also compares the database with the MD5 and sends queries to it.
+also compares the database with the MD5 and sends queries to the database.
 """
 
 import os
@@ -25,7 +25,7 @@ _MD5 = re.compile(rb"[0-9a-f]{32}")
 
 
 class Ingestion:
-    """Percentage of pages that were stored. An answer is the byte 1 for a stored page, or the byte 0 for a failed one.
+    """Percentage of pages that were stored. An answer is the byte 1 for a stored page, or the byte 0 for a failed page.
     The last answer is the MD5 of the database as 32 hexadecimal digits.
     """
 

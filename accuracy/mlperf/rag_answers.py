@@ -1,7 +1,7 @@
 """Scores the answers in the RAG benchmark e2e-rag-qna with MLCommons' accuracy_eval.py, in which a language model
 judges each answer.
 
-The program runs unmodified. The environment variable RAG_JUDGE contains its command, such as `python
+The program runs unmodified. The environment variable RAG_JUDGE contains the program's command, such as `python
 ~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
 Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py.
 """
@@ -35,8 +35,8 @@ class RagAnswers(program.ByProgram):
         self._dtype = dtype
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that come from other datasets. Also refuses a run if no judge would be available to score it
-        at its end.
+        """Refuses labels that come from other datasets. Also refuses a run if no judge would be available to score the
+        run at its end.
         """
         for index, label in labels.items():
             if not isinstance(label, Mapping) or not {"text", "question", "file"} <= {*label}:

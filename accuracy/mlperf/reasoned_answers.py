@@ -1,9 +1,10 @@
 """Scores a reasoning model's answers, which consist of token IDs, with MLCommons' script for DeepSeek-R1 or
 gpt-oss-120b.
 
-The scripts run unmodified. They execute code from the answers, so the user must run them in an isolated environment.
-The environment variable ANSWER_SCORER contains a script's command with the data that the script needs, such as `python
-~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
+The scripts run unmodified. The scripts execute code from the answers, so the user must run the scripts in an isolated
+environment. The environment variable ANSWER_SCORER contains a script's command with the data that the script needs,
+such as `python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file
+mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
 """
 
 import re
@@ -18,7 +19,7 @@ from harness.types import Answer, HasLabelCheck, Metric, Score
 
 VARIABLE, SCRIPT = "ANSWER_SCORER", "eval_accuracy.py"
 _LOG_OPTION = {"eval_mlperf_accuracy.py": "--mlperf-log"}
-"""Maps a script to its option for LoadGen's log, if the option is not `--input-file`."""
+"""Maps a script to the script's option for LoadGen's log, for scripts whose option is not `--input-file`."""
 
 _SCORE = re.compile(r"'exact_match':\s*([\d.]+)")
 _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
@@ -38,7 +39,7 @@ class ReasonedAnswers(program.ByProgram):
             )
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run if no script would be available to score it at its end."""
+        """Refuses a run if no script would be available to score the run at its end."""
         self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:

@@ -15,7 +15,7 @@ LEAST = 1e-12
 """Lower probabilities are raised to this value, as in torchrec."""
 
 _IDENTITY = 2
-"""Number of values at the beginning of an answer that identify it: its timestamp and its request."""
+"""Number of values at the beginning of an answer that identify the request: the timestamp and the request's number."""
 
 
 class Recommendation:
@@ -95,7 +95,8 @@ def _entropy(scores: Array, labels: Array) -> float:
 
 
 def _area(scores: Array, labels: Array) -> float | None:
-    """Returns the area under the ROC curve for a single request; None if all its labels or all its scores are equal.
+    """Returns the area under the ROC curve for a single request, or None if all labels or all scores of the request are
+    equal.
 
     Candidates with equal scores stay in their original order.
     """

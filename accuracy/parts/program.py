@@ -1,4 +1,5 @@
-"""Runs a scoring program from a reference implementation, whose command the user sets in an environment variable.
+"""Runs a scoring program from a reference implementation. The user sets the program's command in an environment
+variable.
 
 Some scores require a judge, such as a language model or an image model. A program that uses a judge runs once, at the
 end of the accuracy run. `check` does not run the program again, but uses the stored score (see BY_PROGRAM in
@@ -71,7 +72,7 @@ def named(variable: str, script: str) -> Program:
 
 
 def _expanded(word: str) -> str:
-    """Replaces a leading `~` in a path by the home folder, because a shell does not replace it within quotes."""
+    """Replaces a leading `~` in a path with the home folder, because a shell does not replace `~` within quotes."""
     return str(Path(word).expanduser()) if word.startswith("~/") else word
 
 
@@ -115,7 +116,7 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
 def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: int = 0) -> int:
     """Writes (sample, answer) pairs in the format of LoadGen's accuracy log. Returns the number of rows.
 
-    token_bytes: size of a token, which adds the number of tokens to each row; 0 omits this number.
+    token_bytes: size of a token in bytes; if it is not 0, each row also contains the number of tokens.
     """
     total = 0
     with path.open("w", encoding="utf-8") as file:
@@ -150,8 +151,8 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not strings. Also refuses a run if no program would be available to score it at its
-        end.
+        """Refuses labels that are not strings. Also refuses a run if no program would be available to score the run at
+        its end.
         """
         super().check_labels(labels)
         self.program()

@@ -6,7 +6,7 @@ from harness.types import Array
 
 
 def vector_of(payload: bytes, dtype: str, size: int) -> Array:
-    """Returns the vector in an answer; returns zeros for a failed sample, because it has no answer."""
+    """Returns the vector in an answer, or zeros for a failed sample, which has no answer."""
     vector = np.frombuffer(payload, dtype).astype(np.float64) if payload else np.zeros(size)
     if vector.size != size:
         raise ValueError(f"an answer has {vector.size} numbers, but its label has {size}")

@@ -29,8 +29,9 @@ class LlamaCppBackend(TokenEngine):
     """One llama.cpp server in this process, with a slot for each sequence.
 
     The package offers no call for a single step. Therefore, one thread per answer waits for tokens, which arrive one by
-    one. cache: the number type of keys and values. llama.cpp's own default is f16. If ends are ignored, llama.cpp
-    excludes the end token and chooses the best of the other tokens.
+    one. With `ignores_end`, llama.cpp excludes the end token and chooses the best of the other tokens.
+
+    cache: the number type of keys and values. llama.cpp's own default is f16.
     """
 
     name = "llama-cpp"
@@ -85,7 +86,7 @@ class LlamaCppBackend(TokenEngine):
         self._pool.submit(self._ask, key, request)
 
     def _ask(self, key: int, request: Mapping[str, object]) -> None:
-        """Puts the tokens of an answer into the queue, then its end."""
+        """Puts the tokens of an answer into the queue, and finally an exception for the end of the answer."""
         try:
             self._server.handle_completions(dict(request), self._taker(key))
         except Exception as e:  # noqa: BLE001 - the step that waits for the tokens raises it
@@ -130,7 +131,7 @@ class LlamaCppBackend(TokenEngine):
 
 
 def _instructions() -> str:
-    """Returns the instruction sets for which the package was built and that the processor supports."""
+    """Returns the instruction sets that the package was built for and that the processor supports."""
     words = xllamacpp.get_system_info().partition("CPU :")[2].split("|")
     return " ".join(word.split("=")[0].strip() for word in words if word.strip().endswith("= 1"))
 

@@ -53,7 +53,7 @@ class OpenVinoGenaiBackend(TokenEngine):
         del self._handles, self._pipeline
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """Ignores `ignores_end`: the engine never ends an answer itself, because the harness does."""
+        """Ignores `ignores_end`, because the harness, not the engine, ends each answer."""
         del ignores_end
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens = most

@@ -52,7 +52,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
         self._arrivals = Arrivals()
 
     def _configured(self) -> Any:
-        """Returns the configuration of a greedy answer. Raises a ConfigError if the model lacks the language."""
+        """Returns the configuration for greedy decoding. Raises a ConfigError if the model lacks the language."""
         config, language = self._pipeline.get_generation_config(), self._about.language
         config.do_sample, config.num_beams = False, 1
         config.return_timestamps = False

@@ -1,4 +1,6 @@
-"""Transcribes with ONNX Runtime GenAI, from a folder with genai_config.json and a Whisper's encoder and decoder."""
+"""Transcribes with ONNX Runtime GenAI, from a folder with genai_config.json and the encoder and decoder of a Whisper
+model.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -61,7 +63,9 @@ class OrtWhisperBackend(SpeechEngine):
         self._answers: dict[int, Any] = {}
 
     def _asked(self) -> tuple[str, int]:
-        """Returns the decoder's prompt and its token count. Raises a ConfigError if a part is not a single token."""
+        """Returns the decoder's prompt and its token count. Raises a ConfigError if any word of the prompt is not a
+        single token.
+        """
         language = self._about.language
         words = ["startoftranscript", *([language, "transcribe"] if language else []), "notimestamps"]  # fmt: skip
         prompt = "".join(f"<|{word}|>" for word in words)
@@ -86,8 +90,8 @@ class OrtWhisperBackend(SpeechEngine):
         self._answers[key] = generator
 
     def _features(self, sound: Array) -> Any:
-        """Returns the inputs of the generator. Pads a short sound as Whisper does; the package would pad the features
-        instead.
+        """Returns the inputs of the generator. Pads a short recording with silence, as Whisper does, because the
+        package would pad the features instead.
         """
         whole = np.zeros(MOST_SAMPLES, np.float32)
         whole[: len(sound)] = sound

@@ -68,7 +68,7 @@ def check_is_data(path: Path) -> None:
 
 
 def _suspects(node: object) -> Iterator[str]:
-    """Yields every call target and expression that the lists above do not allow."""
+    """Yields each call target and expression that the lists above do not allow."""
     if isinstance(node, list):
         for item in node:
             yield from _suspects(item)
@@ -85,7 +85,7 @@ def _suspects(node: object) -> Iterator[str]:
 
 
 def _is_size(expression: str) -> bool:
-    """Returns whether the expression is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
+    """Returns whether the expression is arithmetic on symbols and numbers, such as Symbol('s0', integer=True)*2.
 
     A string may only be a symbol's name, because sympy evaluates string arguments of its functions.
     """

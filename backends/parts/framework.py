@@ -74,7 +74,7 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Loads the model. Returns the inputs and the output names; the latter are empty if the file names none."""
+        """Loads the model. Returns the inputs and the output names, which are () if the file does not name its outputs."""
 
     @abstractmethod
     def __exit__(self, *exc: object) -> None:
@@ -84,12 +84,13 @@ class FrameworkBackend(ABC):
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         """Returns n rows, or n rows per output name.
 
-        inputs: (n, ...) arrays; n is the file's batch if that is fixed. Other axes: see BackendSetup.batch_axes.
+        inputs: (n, ...) arrays; if the file has a fixed batch, n is this batch. BackendSetup.batch_axes lists inputs
+        whose batch is not the first dimension.
         """
 
     @property
     def tunable(self) -> Choices:
-        """Options that change only speed, with the values that `tune` tries in addition to the configured one."""
+        """Options that change only speed, with the values that `tune` tries in addition to the configured value."""
         return {}
 
     @abstractmethod
@@ -97,7 +98,7 @@ class FrameworkBackend(ABC):
         """Returns versions, device, precision and threads as they actually are, not as requested."""
 
     def _check_names(self) -> None:
-        """Refuses names in the manifest's `names` that are missing in the file."""
+        """Refuses names from the manifest's `names` that the file does not contain."""
         have = [*(spec.name for spec in self._inputs), *self._outputs]
         for name, own in self._setup.names.items():
             is_output = name not in {spec.name for spec in self._setup.inputs}

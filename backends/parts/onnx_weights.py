@@ -13,7 +13,7 @@ from harness.core.formats.onnx_tensors import initializers
 _NOT_IN_NUMPY = ("", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint4", "int4")
 
 _MIN_BYTES = 1024
-"""Minimum size of a weight that is shared. Smaller weights stay in each session, because the optimiser folds such
+"""Minimum size of a weight that is shared. Smaller weights stay in each session, because the optimiser folds small
 shapes and scalars.
 """
 
@@ -30,7 +30,7 @@ _held: WeakValueDictionary[Path, SharedWeights] = WeakValueDictionary()
 
 
 def shared_weights(path: Path) -> SharedWeights:
-    """Returns the same object for the same file while any session holds it."""
+    """Returns the same object for the same file while any session holds the object."""
     with _lock:
         weights = _held.get(path)
         if weights is None:

@@ -30,8 +30,8 @@ class OpenVinoProfiler(TwinProfiler):
     def __init__(
         self, twin: Backend, request: Callable[[], openvino.InferRequest], file: Path, batch: int
     ) -> None:
-        """request: returns the infer request of the twin instance after it has been entered. file: an ONNX file, or the
-        .xml of an IR.
+        """request: returns the infer request of the twin instance after the instance has been entered. file: an ONNX
+        file, or the .xml of an IR.
 
         batch: number of samples in the largest batch.
         """
@@ -40,7 +40,7 @@ class OpenVinoProfiler(TwinProfiler):
         self._path = file
         self._batch = batch
         self._means: list[Mapping[str, int]] = []
-        """One mapping per recorded call: kernel -> mean over all calls so far, in us."""
+        """One mapping per recorded call; it maps a kernel to the mean over all calls so far, in us."""
         self._run_ns: list[int] = []
 
     @contextmanager
@@ -84,8 +84,8 @@ class OpenVinoProfiler(TwinProfiler):
 def last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
     """Returns the mean of each kernel over the last `calls` calls.
 
-    means: after each call, the mean over all calls so far, in us. OpenVINO truncates the means to whole us. Therefore,
-    a result is up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
+    means: for each call, the mean over all calls up to this call, in us. OpenVINO truncates the means to whole us.
+    Therefore, a result is up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
     """
     before = len(means) - calls
     earlier = means[before - 1] if before else {}
@@ -100,25 +100,25 @@ def _us(time: timedelta) -> int:
 
 
 def _info(node: openvino.Node, key: str) -> str:
-    """Returns the node's runtime information under `key`; '' if it has none."""
+    """Returns the node's runtime information under `key`; '' if the node has no such information."""
     info = node.get_rt_info()
     return str(info[key].astype(str)) if key in info else ""
 
 
 def _runtime_nodes(model: openvino.Model) -> dict[str, openvino.Node]:
-    """Returns name -> node, in execution order."""
+    """Maps a node's name to the node, in execution order."""
     nodes = sorted(model.get_ordered_ops(), key=lambda node: int(_info(node, "execOrder") or 0))
     return {node.get_friendly_name(): node for node in nodes}
 
 
 def _sources(node: openvino.Node) -> list[tuple[str, int]]:
-    """Returns (producing node, index of its output) for each input."""
+    """Returns the producing node, and the index of its output, for each input."""
     ports = [port.get_source_output() for port in node.inputs()]
     return [(port.get_node().get_friendly_name(), port.get_index()) for port in ports]
 
 
 def _constants(nodes: Mapping[str, openvino.Node]) -> set[str]:
-    """Returns the nodes that depend on no input, because OpenVINO computes them when it compiles the model."""
+    """Returns the nodes that do not depend on an input; OpenVINO computes these nodes when it compiles the model."""
     constants: set[str] = set()
     for name, node in nodes.items():
         sources = [source for source, _ in _sources(node)]
@@ -179,7 +179,7 @@ class _FileGraph:
         )
 
     def names_of(self, nodes: Mapping[str, openvino.Node]) -> dict[str, list[str]]:
-        """Returns runtime node -> names of its outputs.
+        """Maps a runtime node to the names of its outputs.
 
         The names are the outputs of the last operation that the node replaces, unless a later node replaces this
         operation, too.

@@ -1,5 +1,5 @@
-"""Reports why a server refused a request, from the server's text, a page's title, a redirect, and the time after which
-to retry.
+"""Reports why a server refused a request, with the server's text or a page's title, a redirect, and the time after
+which to retry.
 """
 
 import json

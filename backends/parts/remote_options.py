@@ -10,7 +10,9 @@ _MOST_SIZE = 2**31
 
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
-    """Yields each setting that the backend cannot use. known: option -> a description of its values, for messages."""
+    """Yields each setting that the backend cannot use. known: maps an option to a description of its values, for
+    messages.
+    """
     for option, value in setup.options.items():
         if option not in known:
             yield f"backend {backend!r} has no option {option!r}: {_instead(option, known)}"
@@ -29,7 +31,7 @@ def _instead(option: str, known: Mapping[str, str]) -> str:
 
 
 def answer_shape(text: str, *, may_vary: bool = False) -> tuple[int | None, ...]:
-    """Parses the shape of one answer, e.g. `10` or `3x4`. may_vary: whether ? is allowed, which stands for a varying
+    """Parses the shape of one answer, such as `10` or `3x4`. may_vary: whether ? is allowed, which stands for a varying
     size and becomes None.
     """
     sizes = text.split("x")

@@ -15,7 +15,7 @@ _GRAPH = "saved_model.pb"
 
 
 def load(path: Path) -> tuple[Any, Any]:
-    """Returns the loaded object, which must be kept as long as its signature, and the signature to call.
+    """Returns the loaded object and the signature to call. The object must be kept as long as the signature.
 
     If there are several signatures, `serving_default` is called. The optimiser state that training left in the file is
     not loaded. Raises a ConfigError if no signature can be chosen.

@@ -1,7 +1,6 @@
 """Reads the graph of a TensorFlow function, both as in the file and as optimised for execution.
 
-A tensor is identified by the node that produces it, without the output's number, which is sufficient to assign kernels
-to nodes.
+A tensor is identified by the node that produces it; the output's number is not needed to assign kernels to nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ class _Operation(NamedTuple):
     takes: tuple[str, ...]
     """Names of the operations whose outputs the operation reads."""
     type: Tensor | None
-    """The type of its first output; None if it is unknown."""
+    """The type of the operation's first output; None if the type is unknown."""
 
 
 def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
@@ -60,7 +59,7 @@ def of_executed(graph: Any) -> Wiring:
 
 
 def moved(file: Wiring, executed: Wiring) -> set[str]:
-    """Returns the nodes that the optimiser moved, for example an activation that it moved behind a pooling.
+    """Returns the nodes that the optimiser moved, for example an activation that it moved behind a pooling operation.
 
     The outputs of these nodes differ from the outputs of the nodes with the same names in the file.
     """
@@ -120,7 +119,9 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yields the operations to which input references refer, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv."""
+    """Yields the operations that the input references name: both `conv:0` and `conv:y:0` name conv. Omits references
+    such as `^conv`, which only wait for an operation.
+    """
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 
 
@@ -131,7 +132,7 @@ def _operations(
     library: Mapping[str, Any],
     batch: int,
 ) -> Iterator[tuple[str, _Operation]]:
-    """Yields the operations in a function's body. arguments: parameter -> operation that is passed for it."""
+    """Yields the operations in a function's body. arguments: maps a parameter to the operation that is passed for it."""
     for name, passed in arguments.items():
         yield f"{prefix}{name}", _Operation("argument", (passed,), None)
     for node in nodes:

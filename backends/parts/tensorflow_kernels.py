@@ -120,7 +120,9 @@ class TensorFlowProfiler(TwinProfiler):
 
 
 def _read(space: Any, began_ns: int) -> _Call:
-    """Reads a trace, which names kernels node:operator. If a kernel ran several times, its times are summed."""
+    """Reads a trace, in which the name of a kernel has the form node:operator. If a kernel ran several times, its times
+    are summed.
+    """
     events = sorted(_events(space))
     runs = [(start, took) for start, took, name in events if name == _RUN]
     begin, took_ns = runs[0]
@@ -135,7 +137,7 @@ def _read(space: Any, began_ns: int) -> _Call:
 
 
 def _events(space: Any) -> Iterator[tuple[int, int, str]]:
-    """Yields (start in ns, duration in ns, name) for each event on the host."""
+    """Yields the start, the duration (both in ns) and the name of each event on the host."""
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else ():
             for event in line.events:

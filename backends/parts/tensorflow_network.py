@@ -14,8 +14,8 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _HIDDEN = frozenset(
     ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 ) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
-"""Operations whose multiplications this module cannot count. If the function contains one of them, the number is
-unknown.
+"""Operations whose multiplications this module cannot count. If the function contains one of these operations, the
+number of multiplications is unknown.
 """
 
 Shapes = Sequence[Sequence[int]]

@@ -1,9 +1,9 @@
-"""Runs a PyTorch module on an NVIDIA GPU: pinned inputs, one CUDA graph per batch shape, a stream and an event.
+"""Runs a PyTorch module on an NVIDIA GPU, with pinned inputs, one CUDA graph per batch shape, a stream and an event.
 
     rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
 
-The work on the GPU is one graph, so a batch needs a single launch. An instance waits only for the event on its own
-stream. The streams of other instances continue, and can copy while this instance computes.
+The work on the GPU is one graph, so a batch needs a single launch. An instance waits only for the event on the
+instance's stream. The streams of other instances continue, and can copy while this instance computes.
 """
 
 import threading
@@ -19,7 +19,9 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""Maximum number of graphs per instance. Batches with further shapes run operator by operator."""
+"""Maximum number of graphs per instance. Once an instance has this many graphs, batches with other shapes run operator
+by operator.
+"""
 
 _WARM_CALLS = 3
 """Number of calls before a graph is captured. In the second call, TorchScript specialises the module, and libraries
@@ -27,7 +29,9 @@ choose their kernels.
 """
 
 _SMALL_BYTES = 1 << 16
-"""Inputs up to this size are copied by NumPy, which starts sooner. Larger inputs are copied by PyTorch's threads."""
+"""NumPy copies inputs up to this size, because it starts sooner than PyTorch's threads. PyTorch's threads copy larger
+inputs.
+"""
 
 _SMALL_OUTPUT_BYTES = 1 << 18
 """Outputs up to this size are copied twice: by the graph into memory that the next batch overwrites, and then by the
@@ -38,7 +42,7 @@ _current = threading.local()
 """`stream` is the stream on which this thread works. The attribute is set once per thread, not per batch."""
 
 _capturing = threading.Lock()
-"""Held during a capture, so that allocations and waits of other captures do not disturb it."""
+"""Held during a capture, so that allocations and waits of other captures do not disturb this capture."""
 
 
 class _Graph(NamedTuple):
@@ -65,7 +69,7 @@ class _Inputs(NamedTuple):
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]
-    """Maps a batch size to its graph, or to None without a graph."""
+    """Maps a batch size to its graph; None if the batch size has no graph."""
     views: dict[int, Sequence[Array]]
     """Maps a number of rows to the first rows of `arrays`."""
 
@@ -82,8 +86,8 @@ class CudaModule:
     """One instance on the GPU. Only one thread may use it at a time.
 
     call: the module, from device tensors to device tensors. largest: number of samples in the largest batch. graphs:
-    whether batch shapes are captured. spins: whether the waiting thread polls, which is 0.1 ms faster than an interrupt
-    but occupies a core. cuda: PyTorch's interface to the device (torch.cuda).
+    whether batch shapes are captured as CUDA graphs. spins: whether the waiting thread polls, which is 0.1 ms faster
+    than an interrupt but occupies a core. cuda: PyTorch's interface to the device (torch.cuda).
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class CudaModule:
         """Maps the shape and type of one sample per input to the memory for such batches."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
-        """The reason why no further graphs are captured; "" as long as they are captured."""
+        """The reason why no further graphs are captured; "" as long as graphs are captured."""
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -159,7 +163,7 @@ class CudaModule:
     def buffers(self, size: int) -> Sequence[Array] | None:
         """Returns the memory that the graph for this batch size reads, in the order of the inputs.
 
-        Returns None without a graph, or if samples differ in shape.
+        Returns None if the batch size has no graph, or if samples differ in shape.
         """
         if len(self._inputs) != 1:
             return None
@@ -181,7 +185,7 @@ class CudaModule:
         return self._to_host(outputs, structure)
 
     def _to_host(self, outputs: Sequence[Any], structure: Any) -> Any:
-        """Copies the outputs to new pinned memory, which PyTorch reuses once it is free."""
+        """Copies the outputs to new pinned memory, which PyTorch reuses once the memory is free."""
         hosts = [
             self._pinned(each).copy_(each, non_blocking=True)
             if isinstance(each, torch.Tensor)
@@ -223,7 +227,7 @@ class CudaModule:
 
     def _captured(self, inputs: _Inputs, size: int) -> _Graph:
         """Captures a graph; raises a RuntimeError if the module copies to the host, or if values decide which operators
-        it calls.
+        the module calls.
         """
         pinned = [each[:size] for each in inputs.pinned]
         device = [each[:size] for each in inputs.device]
@@ -291,7 +295,7 @@ def _copy(rows: Array, view: Array, pinned: torch.Tensor) -> None:
 
 
 def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) -> str:
-    """Returns what happened on the GPU, without CUDA's advice for programmers. cuda: as in CudaModule."""
+    """Returns the reason for an error on the GPU, without CUDA's advice for programmers. cuda: as in CudaModule."""
     text = str(error).partition("\n")[0]
     if "out of memory" not in text:
         return text
@@ -308,7 +312,7 @@ def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) ->
 
 
 def opened_device(name: str) -> torch.device:
-    """Opens a device such as cpu, cuda or cuda:1. Raises a ConfigError if PyTorch does not find it."""
+    """Opens a device such as cpu, cuda or cuda:1. Raises a ConfigError if PyTorch does not find the device."""
     device = torch.device(name)
     if device.type == "cpu":
         return device

@@ -71,7 +71,7 @@ def _flat(groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _bound(value: Any, sizes: Sequence[int]) -> dict[Any, int]:
-    """Returns symbol -> its size in these calls."""
+    """Maps a symbolic size to its value in these calls."""
     free = zip(getattr(value, "shape", ()), sizes, strict=False)
     return {size.node.expr: n for size, n in free if isinstance(size, torch.SymInt)}
 
@@ -126,7 +126,9 @@ def _in_order(block: Any) -> Iterator[Any]:
 
 
 def _scoped(node: Any) -> str:
-    """Returns the names of the module, if the file records it, and of the operation."""
+    """Returns the module's and the operation's name; if the file does not record the module, returns the operation's
+    and the output's name.
+    """
     scope = node.scopeName().rpartition("/")[2].removeprefix("__module.")
     operation = node.kind().removeprefix("aten::")
     return f"{scope}/{operation}" if scope else f"{operation} {next(node.outputs()).debugName()}"

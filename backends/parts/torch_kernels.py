@@ -38,7 +38,7 @@ class _Called(NamedTuple):
     duration_ns: int
     allocated_bytes: int
     arguments: tuple[tuple[str, Sequence[int]], ...]
-    """Type and shape at each position in its schema, in the profiler's notation."""
+    """Type and shape at each position in the operator's schema, in the profiler's notation."""
 
 
 class RecordedBackend(Backend, Protocol):

@@ -1,4 +1,4 @@
-"""Reads the weights, strides and multiplications of a PyTorch module from the operators it calls."""
+"""Reads the weights, strides and multiplications of a PyTorch module from the operators that the module calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

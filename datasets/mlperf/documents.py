@@ -1,8 +1,8 @@
 """Reads the web pages for the RAG benchmark's database, e2e-rag-db, from `doc_html` in MLCommons' download.
 
 A sample is the name and the HTML of a page. The system under test splits the page, embeds the parts and stores them.
-The system answers with the byte 1, or with 0 after a failure. After the last page, it answers with the MD5 of the
-database.
+The system answers with the byte 1, or with 0 after a failure. After the last page, the system answers with the MD5 of
+the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,9 @@ _MOST_BYTES = 64 * 2**20
 
 
 class DocumentsDataset(LoadedRows):
-    """Web pages. --data-dir is their folder. The model's inputs are `html` and, optionally, `name`, both strings."""
+    """Web pages. --data-dir is the folder of the pages. The model's inputs are `html` and, optionally, `name`, both
+    strings.
+    """
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "documents", ())

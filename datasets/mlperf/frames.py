@@ -21,8 +21,7 @@ from harness.types import Array, Dataset, DatasetSetup
 
 QUESTION, ANSWER, LINK = "Prompt", "Answer", "wikipedia_link_"
 CHAT_INPUT = "request"
-"""If the input has this name, it gets a chat for the backend `openai`. If it has any other name, it gets only the
-question.
+"""An input with this name gets a chat for the backend `openai`. An input with any other name gets only the question.
 """
 
 _MOST_BYTES = 2**30
@@ -58,7 +57,7 @@ class FramesDataset(LoadedRows):
         return np.array([len(self._questions[i].text) for i in indices])
 
     def label(self, index: int) -> Mapping[str, object]:
-        """Returns a mapping with the right answer (`text`), the question, its pages and the file."""
+        """Returns a mapping with the right answer (`text`), the question, the question's pages and the file."""
         question = self._questions[index]
         return {
             "text": question.answer,

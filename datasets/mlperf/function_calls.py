@@ -1,4 +1,6 @@
-"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) as MLPerf's edge-agentic does."""
+"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) as MLPerf's benchmark edge-agentic
+does.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +74,7 @@ class FunctionCallsDataset(LoadedRows):
         super().__init__(len(self._samples))
 
     def _of(self, subset: str, chosen: str) -> list[_Sample]:
-        """Returns the chosen samples of a subset; returns none if the folder lacks the subset."""
+        """Returns the chosen samples of a subset, or an empty list if the folder does not contain the subset."""
         path = self._root / f"BFCL_v4_{subset}.json"
         if not path.is_file():
             return []

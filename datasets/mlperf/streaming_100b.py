@@ -23,7 +23,7 @@ OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
 REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
 ORDER_SEED = 123
 ANSWERED = 10
-"""Only the last 1 / ANSWERED of the timestamps is answered. The model was trained on the earlier ones."""
+"""Only the last 1 / ANSWERED of the timestamps is answered. The model was trained on the earlier timestamps."""
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
@@ -42,7 +42,8 @@ _AT_ONCE = 4096
 """Number of requests whose lists are read before they are joined into one array."""
 
 IDENTITY_BYTES = 8
-"""Size of the start of an answer: the timestamp and the request's number within it, each as float32."""
+"""Size of the start of an answer: the timestamp, and the number of the request within the timestamp, each as float32.
+"""
 
 _USER = "user_id"
 _OF_HISTORY = (

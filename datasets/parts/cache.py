@@ -19,8 +19,8 @@ from harness.types import Array
 _RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
-"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, from which a change is detected. Copying may
-preserve the mtime (rsync -a, cp -p, tar), but never the ctime.
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file; other values show that the file has changed.
+Copying may preserve the mtime (rsync -a, cp -p, tar), but never the ctime.
 """
 
 
@@ -57,7 +57,7 @@ class RowCache:
         return np.where(same, records["crc"], -1)
 
     def need(self, rows: int) -> None:
-        """Raises a ConfigError if `rows` more rows do not fit on the disk. Call this before computing the rows."""
+        """Raises a ConfigError if `rows` more rows do not fit on the disk. Call this method before computing the rows."""
         free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
         if needed_bytes > free_bytes:
             raise self._full(

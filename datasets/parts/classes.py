@@ -8,8 +8,8 @@ from harness.types import ClassName
 
 
 def numbered(labels: Sequence[object]) -> list[object]:
-    """Returns the labels with each string replaced by its class number. If all strings are whole numbers, they are used
-    as the numbers.
+    """Returns the labels with each string replaced by its class number. If all strings are whole numbers, these numbers
+    are the class numbers.
     """
     names = sorted({label for label in labels if isinstance(label, str)})
     are_numbers = all(name.isascii() and name.isdecimal() for name in names)

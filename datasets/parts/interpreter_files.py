@@ -1,4 +1,4 @@
-"""Finds files of certain types in the Python installation, and makes archives and tables from them.
+"""Finds files of certain types in the Python installation, and makes archives and tables from these files.
 
 A file is used if its suffix and its content agree, e.g. a `.json` file that can be parsed. The standard library and
 numpy make the archives and tables, so their types are also certain. The choice depends only on the names of files, so
@@ -32,7 +32,7 @@ LEAST_BYTES, MOST_BYTES = 256, 4 << 20
 _SKIPPED = ("site-packages", "dist-packages", "__pycache__")
 _HAS_ODD_TEXTS = re.compile(r"(^|/)(tests?|idle_test|lib2to3|test_\w+)(/|$)")
 """Matches folders whose text files are deliberately broken or serve to test parsers. Only binary files are taken from
-them.
+these folders.
 """
 
 
@@ -43,7 +43,7 @@ class TypedFile(NamedTuple):
 
 
 class _Type(NamedTuple):
-    """A file type that exists on the disk."""
+    """A type of file that the Python installation contains."""
 
     label: str
     suffixes: tuple[str, ...]
@@ -116,7 +116,7 @@ def _begins(*heads: bytes) -> Callable[[bytes], bool]:
 
 
 def _has(pattern: bytes, without: bytes = rb"\Zx") -> Callable[[bytes], bool]:
-    """Returns a function that checks whether a line matches `pattern` and nothing matches `without`."""
+    """Returns a function that checks whether the content contains a match of `pattern` and no match of `without`."""
     wanted, other = re.compile(pattern, re.MULTILINE), re.compile(without, re.MULTILINE)
     return lambda content: wanted.search(content) is not None and other.search(content) is None
 

@@ -23,7 +23,7 @@ def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Arr
 
 
 def read_lengths(path: Path) -> Array:
-    """Reads one whole number per line; skips empty lines. Raises a ConfigError that lists all other lines."""
+    """Reads one whole number per line; skips empty lines. Raises a ConfigError that lists all lines with other content."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeError) as e:

@@ -1,4 +1,4 @@
-"""Lists the files of a dataset, and reports all problems with them at once."""
+"""Lists the files of a dataset, and reports all problems with these files at once."""
 
 import stat
 from collections import Counter

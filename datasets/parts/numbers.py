@@ -57,8 +57,8 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
     """Converts rows to a different element type. Also returns the index of the first row with a value that does not fit
     the type.
 
-    For an integer type, values must be whole numbers in its range. For a floating-point type, values are rounded, but
-    must not overflow.
+    For an integer type, values must be whole numbers in the type's range. For a floating-point type, values are
+    rounded, but must not overflow.
     """
     target = np.dtype(dtype)
     if rows.dtype == target:
@@ -90,7 +90,7 @@ def not_finite(rows: Array) -> int | None:
 
 
 def array_of(values: Sequence[float | int]) -> Array:
-    """Returns (n,) float64, or int64 if at least one value is an int and all are whole and fit into int64."""
+    """Returns (n,) float64, or int64 if at least one value is an int and all values are whole and fit into int64."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
         with suppress(OverflowError):
             return np.array([int(value) for value in values], np.int64)
@@ -113,7 +113,7 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
-    """Returns the shape to which rows of shape `have` are reshaped for the input; None if they do not fit.
+    """Returns the shape to which rows of shape `have` are reshaped for the input, or None if the rows do not fit.
 
     A row may fit unchanged, or after sizes of 1 are added or removed. A flat row may also fit the input's fixed shape,
     e.g. 784 columns for 1x28x28. Other changes of shape, e.g. from channels last to channels first, would mix up

@@ -1,4 +1,4 @@
-"""Chooses the range of each synthetic input, and draws numbers from it."""
+"""Chooses the range of each synthetic input, and draws numbers from this range."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,10 +27,11 @@ class Range(NamedTuple):
 def ranges_of(
     setup: DatasetSetup, padded: Collection[str], problems: list[str]
 ) -> dict[str, Range]:
-    """Returns the range of every input. Omits floating-point inputs without a range from the user, and unknown types.
+    """Returns the range of every input. Omits floating-point inputs for which the user sets no range, and inputs of
+    unknown type.
 
-    padded: inputs whose samples differ in length; a mask input among them is
-    filled with ones. problems: receives one line per range of the user that does not fit the input.
+    padded: inputs whose samples differ in length; a mask input among these inputs is filled with ones. problems:
+    receives one line per range of the user that does not fit the input.
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}

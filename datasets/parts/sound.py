@@ -14,7 +14,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
 _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
-"""Maps the number of bytes per value to the value of full scale."""
+"""Maps the number of bytes per value to the full-scale value."""
 
 _PCM, _EXTENSIBLE = 1, 0xFFFE
 _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}

@@ -43,7 +43,7 @@ def given_folder(setup: DatasetSetup, dataset: str, expected: str) -> Path:
 def one_file(
     setup: DatasetSetup, dataset: str, *suffixes: str, most_bytes: int | None = None
 ) -> Path:
-    """Returns --data-dir if it is a file, or the only file in it with one of the suffixes.
+    """Returns --data-dir if it is a file, or the only file in this folder with one of the suffixes.
 
     most_bytes: maximum size. A larger file is refused before it is read.
     """
@@ -67,7 +67,7 @@ def one_file(
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
     """Raises a ConfigError that lists every declared step that this dataset does not support.
 
-    Also raises the error if the model's inputs are unknown, because every dataset made from files needs them.
+    Also raises the error if the model's inputs are unknown, because every dataset made from files needs the inputs.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)
@@ -123,7 +123,7 @@ def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
 
 
 IN_MANIFEST = "in the model's manifest, which `init --model FILE` writes"
-"""End of a message about a step that the manifest lacks."""
+"""End of a message about a step that is missing from the manifest."""
 
 
 def needs_inputs(dataset: str) -> ConfigError:

@@ -21,7 +21,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 LABEL = "label"
-"""Name of the label column, unless a `column` step names another. The column may be missing."""
+"""Name of the label column, unless a `column` step names another column. The column may be missing."""
 
 STEPS = ("column", "tokenise", *numbers.STEPS)
 
@@ -151,7 +151,7 @@ class TableDataset(LoadedRows):
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Returns the reason why the chosen columns cannot be used for this input; '' if they can."""
+        """Returns the reason why the chosen columns cannot be used for this input, or '' if the columns can be used."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = show_shape(rows.shape[1:])
@@ -188,7 +188,7 @@ class TableDataset(LoadedRows):
         return tokens, vocabularies
 
     def _matrix(self, name: str) -> Array:
-        """Returns (n, columns) numbers or (n, max_length) tokens of the input, before its steps."""
+        """Returns (n, columns) numbers or (n, max_length) tokens of the input, before the input's steps."""
         if name in self._tokens:
             return self._tokens[name]
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]

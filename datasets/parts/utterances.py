@@ -29,8 +29,8 @@ class Utterance(NamedTuple):
 
 
 def list_in(given: Path | None) -> Path | None:
-    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if the folder
-    contains none.
+    """Returns the file with the list: the given JSON file, or the only JSON file in a folder. Returns None if the
+    folder contains no JSON file.
     """
     if given is None or (given.is_file() and given.suffix == ".json"):
         return given
@@ -68,7 +68,7 @@ def _entries(path: Path) -> list[Any]:
 
 
 def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
-    """Returns an utterance; None if it is too long."""
+    """Returns an utterance, or None if the utterance is too long."""
     if entry["original_duration"] > LONGEST_S:
         return None
     name = next(file["fname"] for file in entry["files"] if file["speed"] == 1)

@@ -151,7 +151,7 @@ def _json(text: str, place: str) -> object:
 
 
 def _messages(content: object) -> tuple[_Message, ...]:
-    """Returns the messages of a conversation that are in turn; () if none can be sent."""
+    """Returns the messages of a conversation that are in turn, or () if no message can be sent."""
     rows = (
         content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
     )

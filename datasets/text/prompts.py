@@ -1,9 +1,9 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same one of
-these keys. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers of a
-vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Any
-other keys are not sent. A note lists these keys; a key that looks misspelt is refused.
+The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same key out
+of these three. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers
+of a vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request.
+Any other keys are not sent. A note lists these keys; a key that looks misspelt is refused.
 """
 
 import json
@@ -36,12 +36,12 @@ _LIKE = 0.85
 """An unknown key that is at least this similar to a known key counts as misspelt."""
 
 _MOST_UNSENT = 16
-"""A note lists at most this many unknown keys."""
+"""Maximum number of unknown keys that a note lists."""
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum sizes of a line and a file. Larger ones are refused before they are read, because all prompts are kept in
-memory.
+"""Maximum sizes of a line and a file. Larger lines and files are refused before they are read, because all prompts are
+kept in memory.
 """
 
 MOST_TOKEN = 2**31
@@ -239,7 +239,7 @@ def _is_vector(value: object) -> bool:
 
 
 def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a line after moving its prompt out of `body`, which contains it in OpenAI's batch files."""
+    """Returns a line after moving the prompt out of `body`, because OpenAI's batch files contain the prompt in `body`."""
     body = row.get("body")
     if not isinstance(body, dict) or any(kind in row for kind in KINDS):
         return row

@@ -51,8 +51,8 @@ class _Turn(NamedTuple):
     """One turn, which is a sample."""
 
     prompt: Prompt
-    """The prompt that is sent. The field `request` of the prompt lacks the messages, or the prompt if it is made from
-    blocks.
+    """The prompt that is sent. The field `request` of the prompt does not contain the messages, or a prompt that is
+    made from blocks.
     """
     messages: tuple[bytes, ...]
     """Encoded messages; () for a prompt that is a string or token IDs."""
@@ -80,11 +80,12 @@ class _Turn(NamedTuple):
 class SessionsDataset(LoadedRows):
     """Sessions. --data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
 
-    The supported formats are the harness's own (one object with `turns` per line), ShareGPT, messages with tool calls,
-    SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The format is recognised from the first object in
-    a file. A turn is a line in the form of the dataset `prompts`. A turn may also contain `id` (its name in the
-    session), `after` (the ids of earlier turns whose answers it waits for; default: the previous turn) and `delay_ms`
-    (time after the last of these answers, such as the time that a person or a tool takes; default: 0).
+    The supported formats are the harness's format (one object with `turns` per line), ShareGPT, messages with tool
+    calls, SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The format is recognised from the first
+    object in a file. A turn is a line in the form of the dataset `prompts`. A turn may also contain `id` (the turn's
+    name in the session), `after` (the ids of earlier turns whose answers the turn waits for; default: the previous
+    turn) and `delay_ms` (time after the last of these answers, such as the time that a person or a tool takes; default:
+    0).
 
     --dataset-option:
     format        name of the format (auto)
@@ -140,8 +141,8 @@ class SessionsDataset(LoadedRows):
         return b'%b"messages":[%b]}' % (head, b",".join(messages))
 
     def _ids(self, index: int, blocks: Blocks) -> Sequence[Array]:
-        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the number of the sample
-        seeds the rest.
+        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the sample's number seeds the
+        remaining tokens.
         """
         left, parts = blocks.tokens, []
         for block in blocks.ids:
@@ -211,7 +212,7 @@ def _paths(setup: DatasetSetup) -> list[Path]:
 
 
 def _history(options: Options, recorded: bool, path: Path) -> str:
-    """Returns the kind of history that the user has chosen. The default is `recorded` if the file allows it."""
+    """Returns the kind of history that the user has chosen. The default is `recorded` if the file allows this kind."""
     default = _RECORDED if recorded else _LIVE
     chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
     if chosen == _RECORDED and not recorded:

@@ -41,7 +41,7 @@ class Window(NamedTuple):
 
 class SquadDataset(LoadedRows):
     """Windows of SQuAD. --data-dir is the JSON file, or its folder. The folder may also contain vocab.txt, which is
-    used if the manifest's folder lacks it.
+    used if the manifest's folder does not contain a vocabulary.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -156,8 +156,8 @@ def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
-    """Returns, for each piece, the window with the most context around the piece, (pieces,). Among equal windows,
-    returns the first.
+    """Returns, for each piece, the window with the most context around the piece, (pieces,). If several windows are
+    equal, returns the first window.
 
     The context is the number of pieces to the left or to the right, whichever is smaller, plus a hundredth of the
     window's length.
@@ -224,7 +224,7 @@ class _Reader:
             self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
 
     def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:
-        """Yields each entry of the list under `key` with its place."""
+        """Yields each entry of the list under `key` with the entry's place."""
         entries = owner.get(key) if isinstance(owner, dict) else None
         if not isinstance(entries, list):
             self.problems.append(f"{at or 'the file'} has no list {key!r}")

@@ -20,8 +20,8 @@ _BLOCKS, _OWN = 1, 2
 
 
 class TraceDataset(TokenPrompts):
-    """Prompts that resemble a trace's. --data-dir is the trace. Sample i is request i in order of time, as for
-    `--arrivals`.
+    """Prompts that resemble the prompts of a trace. --data-dir is the trace. Sample i is request i in order of time, as
+    with `--arrivals`.
 
     The token IDs are random, because a trace contains no text. Blocks that are equal in the trace have equal token IDs.
 
@@ -44,8 +44,8 @@ class TraceDataset(TokenPrompts):
         )
 
     def _parts(self, index: int) -> Sequence[Array]:
-        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the number of the sample
-        seeds the rest.
+        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the sample's number seeds the
+        remaining tokens.
         """
         left = int(self._trace.input_tokens[index])
         parts = []

@@ -35,7 +35,7 @@ class LatencyBudget:
         noise: float | None = None,
         **bounds: str,
     ) -> Result:
-        """Measures a run. Returns its result if it is VALID and within its budget.
+        """Measures a run. Returns the run's result if the run is VALID and within its budget.
 
         bounds: maximum latency for each percentile (p50, p90, p95, p97, p99; p99_9 for p99.9), such as p99="20ms". The
         first bound becomes the run's SLO if the configuration sets neither an SLO nor --mlperf. baseline: folder of an
@@ -65,7 +65,7 @@ class LatencyBudget:
 
 
 def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
-    """Yields the reasons why a run is INVALID, and one line for each budget that it exceeds."""
+    """Yields the reasons why a run is INVALID, and one line for each budget that the run exceeds."""
     if not result.is_valid:
         yield f"the run is {result.verdict}:"
     yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)

@@ -1,4 +1,4 @@
-"""Measures one run for a Python program or a notebook. It prints only if the caller requests it."""
+"""Measures one run for a Python program or a notebook. Prints only if the caller requests output."""
 
 import io
 import logging
@@ -32,12 +32,11 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     """Makes one run with this configuration, in a separate measured process. Returns after the run has ended.
 
     As on the command line, the result folder is `config.out` or a new folder in results/. The folder does not contain a
-    page, which `report RUN` creates. A port is opened only if `config.metrics` is set. The backend, dataset and other
-    plug-ins run in a separate process, so the configuration contains their names instead of objects.
+    page; `report RUN` creates the page. A port is opened only if `config.metrics` is set. The backend, dataset and
+    other plug-ins run in a separate process, so the configuration contains their names instead of objects.
 
     This function may be called in any thread. In the main thread, a signal that would end the program first stops the
-    run in an orderly way and saves its folder. Only then does the signal take effect, for instance as
-    KeyboardInterrupt.
+    run in an orderly way and saves its folder. The signal then takes effect, for instance as KeyboardInterrupt.
 
     quiet: whether progress and messages become INFO records in the logger `harness` instead of lines on stderr.
 

@@ -1,4 +1,4 @@
-"""A finished run's result, for Python programs. It exposes result.json as attributes and latencies as arrays."""
+"""A finished run's result, for Python programs. The result exposes result.json as attributes, and latencies as arrays."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _GREEN, _RED = "#1a7f37", "#cf222e"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """A finished run, which is VALID or INVALID. Every number comes from its result.json."""
+    """A finished run, which is VALID or INVALID. Every number comes from the run's result.json."""
 
     files: RunFiles
     """Contents of the run's files: `files.result`, `files.config`, `files.environment`."""
@@ -84,7 +84,7 @@ class Result:
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, and also `asked` and `scheduled` if the scenario defines them; {} without a
+        """Samples/s: `completed`, and also `asked` and `scheduled` if the scenario defines them; {} if the run has no
         throughput.
         """
         stored = self.content.get("throughput_per_s") or {}
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """Keys: `metric`, `value`, `unit`, `target`, `samples`. Without a score, `value` is None and `reason`
+        """Keys: `metric`, `value`, `unit`, `target`, `samples`. If the run has no score, `value` is None and `reason`
         explains why.
         """
         accuracy: Mapping[str, Any] = self.content["accuracy"]

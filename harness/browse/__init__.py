@@ -1,1 +1,1 @@
-"""Serves a results folder as local web pages. Only reads the folder, and trusts none of its content."""
+"""Serves a results folder as local web pages. Only reads the folder, and does not trust its content."""

@@ -41,7 +41,7 @@ from harness.results.pages import page as pages
 DEFAULT_PORT = 9470
 LOOPBACK = "127.0.0.1"
 NICENESS = 10
-"""Added to this process's niceness, so that runs on the machine take precedence."""
+"""Increase of this process's niceness, so that runs on the machine take precedence."""
 
 MOST_STREAMS = 16
 """At most this many live pages can be open at the same time."""

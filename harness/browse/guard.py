@@ -1,4 +1,6 @@
-"""Accepts only GET and HEAD requests that use one of this machine's names and, if a token is required, contain it."""
+"""Accepts only GET and HEAD requests that use one of this machine's names and, if a token is required, contain the
+token.
+"""
 
 import hmac
 import secrets
@@ -31,7 +33,7 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers for every response, unless the response sets them itself."""
+"""Headers for every response, unless the response itself sets these headers."""
 
 
 def new_token() -> str:
@@ -42,7 +44,7 @@ class Guard:
     """Wraps an ASGI application.
 
     token: None if the server listens only on loopback. `Host` must then be a loopback name. This blocks DNS rebinding,
-    in which the name of another site points to 127.0.0.1, because the browser sends that site's name.
+    an attack in which another site's name points to 127.0.0.1, because the browser then sends that site's name.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Guard:
     def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
         """Stores the token in a cookie, and reloads the page at a URL without the token.
 
-        Uses a refresh, because after a redirect from another site the browser does not send a Strict cookie.
+        Uses a refresh, because the browser does not send a Strict cookie after a redirect from another site.
         """
         query = f"?{urlencode(others)}" if others else ""
         target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")

@@ -1,4 +1,6 @@
-"""Reads what a run in progress measures, for the top of its page. The run's folder is not trusted."""
+"""Reads the scenario, model and plan of a run in progress, for the top of the run's page. The run's folder is not
+trusted.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,7 +31,7 @@ class Heading(NamedTuple):
 def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
     """Returns the heading for a run's page. entry: the run's folder; for None or a search, the heading is empty.
 
-    state: the run's state, which knows the bound and the rate that the harness chose; None before the first query.
+    state: the run's state, which contains the bound and the rate that the harness chose; None before the first query.
     """
     if entry is None or entry.row is None or entry.study is not None:
         return Heading()

@@ -93,7 +93,7 @@ class Entry(NamedTuple):
     for a study, its verb. None if result.json is missing or not readable.
     """
     problem: str | None = None
-    """Why the run has no row; None if it has one."""
+    """Why the run has no row; None if the run has a row."""
     study: str | None = None
     """Verb that made many runs, such as peak."""
     inside: str | None = None

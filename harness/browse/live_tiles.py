@@ -1,4 +1,4 @@
-"""Picks the numbers at the top of a live page. Pure."""
+"""Picks the numbers at the top of a live page. Contains only pure functions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -34,7 +34,9 @@ def _latencies(state: Snapshot) -> Iterator[Tile]:
 
 
 def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[Tile]:
-    """Yields the percentiles that have a bound, or the p99 if none has one. bounds: bound in s by percentile."""
+    """Yields the percentiles that have a bound, or the p99 if no percentile has a bound. bounds: bound in s by
+    percentile.
+    """
     for percentile in bounds or ("p99",):
         if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:
             continue

@@ -16,7 +16,7 @@ MOST_MACHINES = 6
 """Maximum number of machines shown side by side if no run is picked."""
 
 MOST_FINGERPRINTS = 500
-"""Maximum number of newest runs that are grouped by machine."""
+"""Only this many of the newest runs are grouped by machine."""
 
 _OF_THE_RUN = frozenset(
     (
@@ -88,7 +88,7 @@ class Machines:
         return dict(list(counts.values())[:MOST_MACHINES])
 
     def _read_fingerprint(self, path: str, _at: str) -> str:
-        """Returns what identifies the machine of a run; its path if environment.json cannot be read."""
+        """Returns the fingerprint of a run's machine; the run's path if environment.json cannot be read."""
         try:
             machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
         except (OSError, HarnessError):

@@ -1,4 +1,6 @@
-"""Computes the points in a live page's charts from two or more snapshots of a run's metrics. Pure."""
+"""Computes the points in a live page's charts from two or more snapshots of a run's metrics. Contains only pure
+functions.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +13,9 @@ from harness.run.supervisor.metrics.histogram import Histogram
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 LEAST = 100
-"""A p99 is computed from at least this many latencies. Recent snapshots are combined until they contain this many."""
+"""A p99 is computed from at least this many latencies. Recent snapshots are combined until they contain this many
+latencies.
+"""
 
 CORES_LOOKS = 3
 """The use of the cores is averaged over this many periods between snapshots."""
@@ -93,16 +97,16 @@ def opening(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
 
 def gap(at_s: float) -> dict[str, Any]:
-    """Returns a point without values, which interrupts the curves. at_s: its time on the page's clock."""
+    """Returns a point without values, which interrupts the curves. at_s: the point's time on the page's clock."""
     return {"t": round(at_s, 3), "charts": {}, "bounds": {}}
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     """Returns the chart values for the time since the previous snapshot.
 
-    recent: snapshots of one phase in one run, oldest first. The last snapshot is the current one. origin_s: the page's
-    time 0, on the same clock as `Snapshot.at_s`. `t` is in seconds. `charts` and `bounds` map a chart and a series to a
-    value, for each chart with values.
+    recent: snapshots of one phase in one run, oldest first. The last snapshot shows the current state. origin_s: the
+    page's time 0, on the same clock as `Snapshot.at_s`. `t` is in seconds. `charts` and `bounds` map a chart and a
+    series to a value, for each chart with values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None
@@ -150,9 +154,9 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
 def _cores(recent: Sequence[Snapshot]) -> Series:
     """Returns how many cores each user occupied over the last CORES_LOOKS snapshots.
 
-    A run reads its machine once per s, so zero or two of its readings may fall between two snapshots. If the sum over
-    the users exceeds the machine's cores, it is scaled down. A missing reading leaves a gap, because the users' curves
-    are stacked.
+    A run reads the machine's counters once per second, so zero or two of these readings may fall between two snapshots.
+    If the sum over the users exceeds the machine's cores, the sum is scaled down. A missing reading leaves a gap,
+    because the users' curves are stacked.
     """
     now = recent[-1]
     before = next((one for one in recent[-CORES_LOOKS - 1 : -1] if _has_cores(one.totals)), None)
@@ -224,7 +228,7 @@ def _histogram(now: Buckets, begin: Buckets) -> Histogram:
     """Returns a histogram of the values between two snapshots."""
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    # The last end is infinite, so the histogram gets the others.
+    # The last end is infinite, so the histogram gets only the other ends.
     between = Histogram(np.array(ends[:-1]))
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     return between

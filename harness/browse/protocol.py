@@ -31,8 +31,8 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol with time limits added. Without them, uvicorn waits forever for a request or for the rest of a
-    request.
+    """uvicorn's protocol with time limits. Without the limits, uvicorn waits forever for a request or for the remainder
+    of a request.
     """
 
     waiting: "dict[_Bounded, None]"

@@ -35,7 +35,7 @@ CHOICES: Mapping[str, str] = {
     "verdict": "verdict",
     "machine": "host",
 }
-"""Maps a filter that offers choices to its column in a row."""
+"""Maps a filter that offers choices to the filter's column in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
-"""To show one list, at most this many unfinished runs' endpoints are called."""
+"""Showing the list calls the endpoints of at most this many unfinished runs."""
 
 MOST_LISTED = 100
 
@@ -61,8 +61,8 @@ names (docs/runs.md).
 """
 
 _HEAVY = threading.Lock()
-"""Held while a comparison, a run's plots or a study's page is computed. Only one page may hold it at a time, because a
-run on this machine needs the cores.
+"""Held while a comparison, a run's plots or a study's page is computed. Only one page may hold the lock at a time,
+because a run on this machine needs the cores.
 """
 
 
@@ -150,7 +150,7 @@ class Views:
         )
 
     def _plots_of(self, path: str, folder: Path) -> tuple[Sequence[Figure], str]:
-        """Returns a run's plots, and why they cannot be drawn; "" if they can."""
+        """Returns a run's plots, and the reason why the plots cannot be drawn; "" if they can be drawn."""
         try:
             with _HEAVY:
                 return self._drawn_run(path, folder.lstat().st_mtime_ns), ""
@@ -255,8 +255,8 @@ class Views:
         return made
 
     def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
-        """Returns the plots that show the first run of each side, and why they cannot be drawn; "" if they can. sides:
-        by letter.
+        """Returns the plots that show the first run of each side, and the reason why the plots cannot be drawn; "" if
+        they can be drawn. sides: by letter.
         """
         try:
             with _HEAVY, run_files.reading_run("the runs"):

@@ -30,7 +30,9 @@ PATIENCE = 5
 """A run counts as ended after this many unanswered requests in a row. A busy endpoint may miss a single request."""
 
 SEARCH_PATIENCE = 60
-"""Limit on unanswered requests for a search. It is larger because each run in a search first loads its model."""
+"""Limit on unanswered requests for a search. The limit is larger than PATIENCE, because each run in a search first
+loads its model.
+"""
 
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
@@ -92,7 +94,7 @@ class Past:
             self._append(gap(monotonic() - self._origin_s))
 
     def _append(self, made: Mapping[str, Any]) -> None:
-        """Adds a point, and keeps its time from preceding the previous point's."""
+        """Adds a point, whose time must not be earlier than the previous point's time."""
         before_s = self.points[-1]["t"] if self.points else 0.0
         self.points.append({**made, "t": max(made["t"], before_s), "mark": self._mark})
         self._mark = None
@@ -124,7 +126,8 @@ class Watching:
         self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """Returns a page that shows the current state. If the run or search has ended, the page links to it instead.
+        """Returns a page that shows the current state. If the run or search has ended, the page links to the result
+        instead.
 
         Raises Missing.
         """

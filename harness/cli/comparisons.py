@@ -121,9 +121,9 @@ def _compared(
     as_json: bool,
     keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first one. Returns the program's exit status.
+    """Prints how each of the other sides differs from the first side. Returns the program's exit status.
 
-    keep: is called with the printed table and each comparison's verdict.
+    keep: a function that is called with the printed table and each comparison's verdict.
     """
     from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report

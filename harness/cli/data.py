@@ -1,4 +1,4 @@
-"""The verbs that do not measure, which list names, check a dataset, write arrivals, or copy the dashboards."""
+"""The verbs that do not measure, but list names, check a dataset, write arrivals, or copy the dashboards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +69,7 @@ def _about(model: "Model") -> str:
 
 
 def _size_and_licence(model: "Model") -> str:
-    """Returns the known values in parentheses, or '' if neither is known."""
+    """Returns the known values in parentheses, or '' if neither value is known."""
     try:
         size_bytes = model.file_bytes
     except HarnessError:  # the package that generates the model file is not installed

@@ -188,7 +188,9 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
-    """Returns C_max. If it is unknown, searches for it with the bound in --slo or, without --slo, for the saturation."""
+    """Returns C_max. If C_max is unknown, searches for C_max with the bound in --slo or, without --slo, for the
+    saturation.
+    """
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
     from harness.submit.endpoints.plan import c_max

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""Entry point of the program. It finds and calls the verb, and converts errors to lines of text and an exit status.
+"""Entry point of the program. Finds and calls the verb, and converts errors to lines of text and an exit status.
 
 Modules are imported only when they are needed, so that `--help` takes at most 0.3 s.
 """
@@ -88,7 +88,7 @@ def _call(typed: Sequence[str]) -> int:
 
 
 def _with_sources(problems: str, typed: Sequence[str]) -> str:
-    """Adds to each problem the name of the --config file that set its options."""
+    """Adds a source to each problem: the --config file that set the problem's options."""
     if not any(word.startswith("--config") for word in typed):
         return problems
     from harness.cli.run_options import with_sources
@@ -115,8 +115,8 @@ def _front_page() -> str:
 def _fill_standard_streams() -> None:
     """Opens /dev/null for each closed standard stream.
 
-    Otherwise the next opened file would get this stream's descriptor, and the program's output would go into that file.
-    Also makes stdout print characters that it cannot encode as escapes, as stderr does.
+    Otherwise the next opened file would get the closed stream's descriptor, and the program's output would go into that
+    file. Also makes stdout print escapes for characters that it cannot encode, as stderr does.
     """
     for number in (0, 1, 2):
         try:

@@ -1,4 +1,4 @@
-"""Checks the configuration for a verb that makes several runs, and starts the verb if it finds no problem."""
+"""Checks the configuration for a verb that makes several runs, and starts the verb if the configuration has no problem."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar

@@ -3,7 +3,7 @@
 Every verb creates one `Parser`. Options that may also be set in a file come from a schema
 (harness/core/config/options.py) through `add_options`. All other options come from `add_argument`. `--help` prints the
 basic options, and `--help-all` also prints the expert options. If a group contains expert options, the short page lists
-its basic options under a common title.
+the group's basic options under a common title.
 """
 
 import argparse
@@ -24,11 +24,11 @@ MOST_COLUMNS = 100
 """Maximum width of a help page, in columns, even if the terminal is wider."""
 
 MOST_VERBS = 3
-"""The message about an option that only other verbs have lists at most this many of these verbs."""
+"""Maximum number of verbs in the message about an option that only other verbs have."""
 
 ALMOST_EQUAL = 0.9
-"""If an unknown option is at least this similar to a known one (difflib's ratio), it is reported as a typing mistake,
-such as `--round` for `--rounds`.
+"""If an unknown option is at least this similar to a known option (difflib's ratio), the unknown option is reported as
+a typing mistake, such as `--round` for `--rounds`.
 """
 
 _ARGPARSE_MESSAGES = {
@@ -94,7 +94,8 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises a ConfigError (exit status 2) with one line per wrong argument."""
 
     verbs_with: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(_no_verbs)
-    """Function that returns the verbs that accept an option. harness/cli/verbs.py, which imports this module, sets it.
+    """Function that returns the verbs that accept an option. harness/cli/verbs.py, which imports this module, sets the
+    function.
     """
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
@@ -189,7 +190,9 @@ class Parser(argparse.ArgumentParser):
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields each group's title and visible actions, if it has any. The group of general options comes last."""
+        """Yields the title and the visible actions of each group that has visible actions. The group of general options
+        comes last.
+        """
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
             if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:
@@ -210,8 +213,8 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """Returns a line that states how many options the short page omits and how to see them, or "" if it shows all
-        options.
+        """Returns a line that states how many options the short page omits and how to see them, or "" if the short page
+        shows all options.
         """
         names, hidden = [], 0
         for title, actions in self._groups():

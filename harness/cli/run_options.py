@@ -1,7 +1,7 @@
 """Converts a run's options from the command line and from files to a RunConfig.
 
-An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its key in a
-file, its help and its parser. An option needs an entry in this module only in these cases:
+An option of a run is a field of `RunOptions` (harness/core/config/schema.py); the field defines the option's flag, key
+in a file, help and parser. An option needs an entry in this module only in these cases:
 
 `SETTLED_ANEW`: setting the option makes other values in a config file invalid. `ALIASES`: MLPerf's reference harness
 has the same option under a different name.
@@ -255,7 +255,7 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """Sets performance mode for --models, because it does not support any other mode.
+    """Sets performance mode for --models, because --models does not support any other mode.
 
     If the verb varies one model, yields a problem.
     """
@@ -281,8 +281,8 @@ def _settled(key: str) -> Sequence[str]:
 
 
 def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
-    """Returns the fields in a file that are invalid in the scenario. These are options for other scenarios and, if
-    latencies only reflect the load, an SLO.
+    """Returns the fields in a file that are invalid in the scenario. These fields are options for other scenarios and,
+    if latencies only reflect the load, also an SLO.
     """
     fields = list(of_other_scenarios(scenario, values))
     judged = "slo" in values and registry.load("scenario", scenario).all_at_once
@@ -338,7 +338,7 @@ class _Stored:
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:
-    """Adds to each line the preset or file that set its options.
+    """Adds a source to each line: the preset or file that set the line's options.
 
     Omits options that the command line sets, and files that the line already mentions.
     """
@@ -373,7 +373,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 def published(copy: str, fields: Sequence[str]) -> str:
     """Returns the problem with a published copy of a run.
 
-    fields: fields of its config.yaml that name files without their folders.
+    fields: fields of the copy's config.yaml that name files without their folders.
     """
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (

@@ -233,7 +233,7 @@ def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
 
 
 def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what: str) -> None:
-    """Removes options that belong to another kind of sweep from `texts`, and adds a problem for each."""
+    """Removes options from `texts` that belong to another kind of sweep, and adds a problem for each option."""
     given = [key for key in map(option_key, visible_fields(schema)) if key in texts]
     for key in given:
         del texts[key]

@@ -113,8 +113,8 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """Returns the request, for verbs that execute code that it names. If an earlier call named the code, the user must
-    name it again.
+    """Returns the request, for verbs that execute code that the request names. If an earlier call named the code, the
+    user must name it again.
     """
     from harness.submit.plan.request import FILE
 

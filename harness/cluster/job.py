@@ -14,7 +14,7 @@ from harness.run.supervisor import job
 
 
 def execute(config: RunConfig, **shown: Any) -> int:
-    """Calls harness.run.supervisor.job.execute. Starts the nodes before the run and ends them after it."""
+    """Calls harness.run.supervisor.job.execute. Starts the nodes before the run, and ends the nodes after the run."""
     if config.nodes is None:
         return job.execute(config, **_performance_run(config), **shown)
     with ready_nodes(config) as ready:
@@ -27,5 +27,5 @@ def measure(config: RunConfig, **how: Any) -> Finished:
 
 
 def _performance_run(config: RunConfig) -> dict[str, Any]:
-    """Returns the argument of `execute` and `measure` that is required for --load-hosts."""
+    """Returns the argument that `execute` and `measure` require for --load-hosts."""
     return {} if config.load_hosts is None else {"performance_run": HostsRun}

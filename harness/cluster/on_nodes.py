@@ -1,9 +1,10 @@
 """Runs a command of the harness on several machines, and collects the results in one folder.
 
-There are two modes. In the first mode, every machine runs the same command and measures a whole study. Runs are then
-ranked only against runs on the same machine. In the second mode, the machines share a list of values, and the next free
-machine runs the command with the next value. The results folder contains one folder per node or value, `nodes.json`,
-and a database that lists all runs. Repeating the command with the same --out continues an interrupted study.
+The command has two modes. In the first mode, every machine runs the same command and measures a whole study. Runs are
+then ranked only against runs on the same machine. In the second mode, the machines share a list of values, and the next
+free machine runs the command with the next value. The results folder contains one folder per node or value,
+`nodes.json`, and a database that lists all runs. Repeating the command with the same --out continues an interrupted
+study.
 """
 
 import re
@@ -234,8 +235,8 @@ def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str
 
 
 def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
-    """Runs the commands on the nodes. Returns the signal that stopped them, or None if they were not stopped. A second
-    signal raises Stopped.
+    """Runs the commands on the nodes. Returns the signal that stopped the commands, or None if no signal stopped them.
+    A second signal raises Stopped.
 
     keep: called with each completed command's row.
     """

@@ -33,8 +33,8 @@ class NodeProcesses:
     """Processes that run a module's `main` and send the message `listening` once they accept connections. The object is
     a context manager.
 
-    The processes end with this process, even if it is killed. At the end of the block, they are killed together with
-    all processes that they have started.
+    The processes end with this process, even if this process is killed. At the end of the block, the processes are
+    killed together with all processes that they have started.
     """
 
     def __init__(self, module: str, end_limit_s: float = 0.0) -> None:

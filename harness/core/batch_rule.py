@@ -1,9 +1,9 @@
 """Chooses how many waiting samples form the next batch, based on the measured time for each batch size.
 
 A larger batch clears a backlog sooner if it reduces the cost per sample. Otherwise a larger batch only delays its first
-samples. The rule therefore chooses the smallest batch that clears the backlog almost as soon as the best size. The rule
-was selected by simulations with loads between 20 and 90 %, and with models whose fixed cost is zero to ten times the
-cost of a sample (docs/decisions/run.md).
+samples. The rule therefore chooses the smallest batch that clears the backlog almost as soon as the best size does. The
+rule was selected by simulations with loads between 20 and 90 %, and with models whose fixed cost is zero to ten times
+the cost of a sample (docs/decisions/run.md).
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ class BatchRule:
 
 
 SHRINK = 0.1
-"""Offline prefers a batch size below the largest measured one only if it cuts the time per sample by at least this
-fraction. If this fraction were lower, identical runs would choose different sizes.
+"""Offline prefers a batch size below the largest measured size only if the smaller size cuts the time per sample by at
+least this fraction. If this fraction were lower, identical runs would choose different sizes.
 """
 
 

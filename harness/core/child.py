@@ -1,7 +1,7 @@
 """Starts child processes that run a module's `main`, exchanges JSON messages with them, and runs external programs.
 
-A child has the same import path as its parent, in the same order. It imports from the working directory only if its
-parent does so.
+A child has the same import path as its parent, in the same order. A child imports from the working directory only if
+its parent does.
 """
 
 import ctypes
@@ -128,8 +128,8 @@ class Channel:
     def send_error(self, error: BaseException) -> int:
         """Sends the message `error` (status, text, trace). Returns the matching exit status.
 
-        For a HarnessError, the trace is its cause's trace; without a cause it is "", because the error message is
-        enough.
+        For a HarnessError, the trace is the trace of its cause, or "" if the error has no cause, because then the
+        message is enough.
         """
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__
@@ -172,7 +172,7 @@ class Channel:
         return message
 
     def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
-        """Returns how long to wait for the next bytes, or None without a limit."""
+        """Returns how long to wait for the next bytes; None if no limit applies."""
         limits_s = [] if deadline_s is None else [deadline_s - now_s]
         if self._message_limit_s is not None and self._received:
             limits_s.append(self._message_limit_s - self._waited_s)

@@ -32,7 +32,7 @@ def utc_text(timespec: str = "seconds") -> str:
 
 
 def wall_offset_ns() -> int:
-    """Returns REALTIME - MONOTONIC. Makes three attempts, and uses the one with the shortest time between its two
+    """Returns REALTIME - MONOTONIC. Makes three attempts, and uses the attempt with the shortest time between its two
     readings.
     """
     best_width, best = None, 0
@@ -77,7 +77,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean drift rate over all samples, or 0 if they cover less than two seconds."""
+        """Mean drift rate over all samples, or 0 if the samples cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

@@ -1,7 +1,7 @@
 """Lists every code that a reason or a doubt can have, and each code's subject, meaning and advice.
 
 `Reason` refuses any code that is not in `CODES`. `compare`, `peak` and the other searches get their sets of codes from
-this module, and `scripts/docs.py` generates docs/verdict.md from it.
+this module, and `scripts/docs.py` generates docs/verdict.md from this module.
 """
 
 import re

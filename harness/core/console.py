@@ -25,7 +25,7 @@ CANONICAL = "python -m harness"
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
 """Environment variable that contains the program name, for processes that the user did not start. run.sh and
-`child.start` set it.
+`child.start` set the variable.
 """
 
 _SCRIPT = "mlperf-harness"
@@ -49,7 +49,7 @@ def program() -> str:
 
 
 _status = StatusLine()
-"""Status line on the process's stderr. It is cleared before each message."""
+"""Status line on the process's stderr. The line is cleared before each message."""
 
 
 def stderr() -> TextIO:
@@ -131,11 +131,12 @@ def _give_up(stream: TextIO, error: OSError) -> None:
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Redirects to a file what frameworks write to stderr from C++ or Python. Messages from `say` still reach the user.
+    """Redirects the output of frameworks on stderr, from C++ or Python, to a file. Messages from `say` still reach the
+    user.
 
-    Yields the file, which exists until the end of the context. An exception other than a HarnessError is a bug,
-    so the file is printed, because it may show the cause. Enter this context before any thread prints, and do not nest
-    it.
+    Yields the file, which exists until the end of the context. An exception other than a HarnessError is a bug; the
+    file is then printed, because its text may show the cause. Enter this context before any thread prints, and do not
+    nest it.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
     from tempfile import TemporaryFile

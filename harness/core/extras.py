@@ -68,9 +68,9 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 def how_to_install(*extras: str) -> str:
     """Returns the command that installs these extras on this machine, to be appended to messages about missing modules.
 
-    In the checkout's .venv, the command calls ./run.sh; in other environments, it lists the packages. It does
-    not name this project, because the project is not on a package index and pip would install any project registered
-    under its name.
+    In the checkout's .venv, the command calls ./run.sh; in other environments, the command lists the packages. The
+    command does not name this project, because the project is not on a package index and pip would install any project
+    registered under its name.
     """
     run = _run_sh()
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():

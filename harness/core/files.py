@@ -87,7 +87,7 @@ def cached_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def cached_folder(path: Path) -> Iterator[Path]:
     """Yields an empty folder in the cache, and renames the folder to `path` at the end. If the folder `path` already
-    exists, keeps it.
+    exists, keeps that folder.
 
     After an error, neither folder exists. Raises a ConfigError if the folder cannot be written.
     """
@@ -115,7 +115,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content as hexadecimal digits. Raises OSError."""
+    """Returns the SHA-256 of a file's content as hexadecimal digits. Raises OSError if the file cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -230,7 +230,7 @@ def _fault(error: Exception) -> str:
 
 
 def free_name(path: Path) -> Path:
-    """Returns the first of path, path-2, path-3, ... that does not exist, neither with nor without the suffix PARTIAL."""
+    """Returns the first of path, path-2, path-3, ... that is free, both with and without the suffix PARTIAL."""
     free, number = path, 1
     while any(os.path.lexists(one) for one in (free, free.with_name(free.name + PARTIAL))):
         number += 1

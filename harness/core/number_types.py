@@ -88,8 +88,8 @@ def precision(
     weights have.
 
     weights: shape and number type of each constant in the model file. inputs: number types of the model's inputs, used
-    if the model has no weights. computes_in: type to which the framework converts floating-point weights; None if it
-    does not convert them.
+    if the model has no weights. computes_in: type to which the framework converts floating-point weights; None if the
+    framework does not convert weights.
     """
     elements: Counter[str] = Counter()
     for shape, kind in weights:

@@ -1,8 +1,8 @@
 """Simulates the reference dispatcher: a queue in which only the model takes time.
 
-The queue is first in, first out. As soon as an instance is free, it takes a batch of waiting queries. The rule in
-`harness/core/batch_rule.py` determines the batch size. If there is a wide instance, it processes a query when no other
-query waits. The other instances stay idle until this query is complete.
+The queue is first in, first out. As soon as an instance is free, the instance takes a batch of waiting queries. The
+rule in `harness/core/batch_rule.py` determines the batch size. If the run has a wide instance, this instance processes
+a query when no other query waits. The other instances stay idle until this query is complete.
 """
 
 import heapq
@@ -38,7 +38,7 @@ def simulate(
     """Simulates a run. Service times are drawn at random with a fixed seed.
 
     scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its batch
-    although an instance is free. wide: service times of the wide instance, or None without a wide instance.
+    although an instance is free. wide: service times of the wide instance; None if the run has no wide instance.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
@@ -83,9 +83,9 @@ def dispatched(
 ) -> Simulated:
     """Simulates a run with given service times.
 
-    took_ns(size, first query, start_ns): returns a batch's service time. rule: determines the batch sizes. If it is
+    took_ns(size, first query, start_ns): returns a batch's service time. rule: determines the batch sizes. If `rule` is
     None, a batch contains all waiting queries. alone_ns(query, start_ns): returns the wide instance's service time;
-    None without such an instance.
+    None if the run has no wide instance.
     """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []

@@ -30,11 +30,11 @@ class Entry(NamedTuple):
     extra: str = ""
     """The harness's extra that installs what the plug-in requires."""
     needs: str = ""
-    """The module that the extra installs. If the outer package is a namespace package without code, this is a dotted
+    """The module that the extra installs. If the outer package is a namespace package without code, `needs` is a dotted
     name.
     """
     model: str = ""
-    """The model that a backend runs if --model is not set, unless it is the common default."""
+    """The model that a backend runs if --model is not set; '' stands for the common default."""
 
     @property
     def installed(self) -> bool:
@@ -419,7 +419,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _certainly_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name, because it neither contains the name nor defines names
+    """Returns whether the file cannot define the name, because the file neither contains the name nor defines names
     dynamically.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -492,8 +492,8 @@ def _unavailable(
 
 
 def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Yields the requirements that plug-ins lack, without importing the plug-ins. named: (kind, name) pairs, in which a
-    name may be None for no plug-in.
+    """Yields the requirements that plug-ins lack, without importing the plug-ins. named: pairs of a kind and a name; a
+    name of None stands for no plug-in.
     """
     for kind, name in named:
         entry = KINDS[kind].get(name or "")
@@ -542,7 +542,7 @@ T = TypeVar("T")
 
 
 def entered(name: str, backend: T | None) -> T:
-    """Returns the result of the backend's __enter__. Raises a PluginUnavailable if it is None."""
+    """Returns the result of the backend's __enter__. Raises a PluginUnavailable if the result is None."""
     if backend is None:
         raise PluginUnavailable(
             f"backend {name!r}: __enter__() returned None: end it with `return self`"

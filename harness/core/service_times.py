@@ -10,7 +10,7 @@ from harness.types import Array
 
 QUANTILES = 200
 """Number of quantiles that are stored per batch size. Each quantile is the midpoint of an equal share of the measured
-batches. If quantiles are drawn at random, they are therefore slow as often as the measured batches were.
+batches. Quantiles that are drawn at random are therefore slow as often as the measured batches were.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES

@@ -1,8 +1,8 @@
 """Preserves a thread's alternate signal stack.
 
 OpenVINO installs a stack for each compiled model, and restores the previous stack when the model is deleted. If two
-models are deleted in the order of their creation, the second one restores the first one's stack, although its memory
-has been freed. The next signal, such as SIGTERM, then causes a segmentation fault.
+models are deleted in the order of their creation, the second deletion restores the first model's stack, although the
+memory of that stack has been freed. The next signal, such as SIGTERM, then causes a segmentation fault.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def current() -> SignalStack:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """After the block, restores the thread's stack, unless it is smaller than the new one.
+    """After the block, restores the thread's previous stack, unless the previous stack is smaller than the new one.
 
     The larger stack may be necessary to store the processor's registers.
     """

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
-"""Exit status of a run that a signal stopped is this number plus the signal's number."""
+"""The exit status of a run that a signal stopped is this number plus the signal's number."""
 
 _CAUGHT = (
     signal.SIGINT,
@@ -34,8 +34,8 @@ def signal_name(number: int) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM and SIGHUP. It is a KeyboardInterrupt, so that code that cleans up after Ctrl-C also runs after
-    these signals.
+    """Raised on SIGTERM and SIGHUP. Terminated is a KeyboardInterrupt, so that code that cleans up after Ctrl-C also
+    runs after these signals.
     """
 
     def __init__(self, signum: int) -> None:
@@ -45,7 +45,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP raise Terminated inside the block, unless they are already ignored or handled."""
+    """Makes SIGTERM and SIGHUP raise Terminated inside the block, unless these signals are already ignored or handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -69,7 +69,9 @@ def _terminate(signum: int, _frame: object) -> None:
 
 
 class Stopped(BaseException):
-    """Raised when a signal stops the run. It is a BaseException, so that error handlers for Exception do not catch it."""
+    """Raised when a signal stops the run. Stopped is a BaseException, so that error handlers for Exception do not catch
+    it.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -87,11 +89,13 @@ class Stopped(BaseException):
 
 class Stopping:
     """Lets signals stop the run only inside `allowed` blocks. A signal that arrives outside these blocks takes effect
-    in the next one.
+    in the next `allowed` block.
     """
 
     def __init__(self, caught: int | None = None) -> None:
-        """caught: a signal that an outer `Stopping` has received. It stops this run as soon as `allowed` permits."""
+        """caught: a signal that an outer `Stopping` has received. The signal stops this run as soon as `allowed`
+        permits.
+        """
         # The last signal received, even if the signal has not stopped the run yet.
         self.caught = caught
         self._allowed = False
@@ -99,7 +103,7 @@ class Stopping:
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Permits signals to stop the block. Inside it, `allowed(False)` protects code that saves measurements."""
+        """Permits signals to stop the block. Inside this block, `allowed(False)` protects code that saves measurements."""
         before = self._allowed
         self._allow(yes)
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from harness.types import Array
 
 MOST_QUERIES = 10**9
-"""Maximum number of queries that `queries_to_settle` tries. A run never issues more."""
+"""Maximum number of queries that `queries_to_settle` tries. A run never issues more queries."""
 
 LEVEL = 0.95
 """Confidence level of all intervals except in early stopping."""
@@ -68,11 +68,11 @@ def late_allowed(queries: int, percentile: float) -> int:
     """Returns the maximum number of late queries for which early stopping passes, or -1 if `queries` is too small.
 
     percentile: the target, such as 0.99. A query is late when it exceeds the latency bound. LoadGen passes when P(X <=
-    late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile missed the bound, so few
-    late queries would be very unlikely.
+    late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile missed the bound, such a
+    small number of late queries would be very unlikely.
 
-    Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
-    the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
+    Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces the table in the
+    MLPerf rules (at p99, 459 queries if no query is late, 662 if one query is late).
     """
     late_share = 1.0 - percentile
     mean = queries * late_share
@@ -99,9 +99,9 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
     """Returns the ranks of two of `count` sorted samples, between which the true percentile lies.
 
-    This holds with a probability of at least `level` for any distribution of independent samples, because the number of
-    samples below the percentile is Binomial(count, fraction). Ranks begin at 0. A rank is None if even the first or
-    last sample is too close to the percentile.
+    The percentile lies between these samples with a probability of at least `level` for any distribution of independent
+    samples, because the number of samples below the percentile is Binomial(count, fraction). Ranks begin at 0. A rank
+    is None if even the first or last sample is too close to the percentile.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -203,7 +203,7 @@ def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
     """Returns `first`, and an array of shape (last - first + 1,) with P(X <= k) for k = first, ..., last and X ~
     Binomial(n, p).
 
-    first: 12 standard deviations below the mean, because the probabilities below it are negligible.
+    first: 12 standard deviations below the mean, because smaller values have negligible probabilities.
     """
     first = max(0, int(n * p - 12 * math.sqrt(n * p * (1.0 - p))))
     k = np.arange(first, last)

@@ -2,9 +2,9 @@
 
     python -m harness.models.build_examples OUT
 
-The script needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are installed.
-docs/datasets.md shows a run for each dataset. Each model computes the rule that generated its data, so the score shows
-only whether the path from file to score is correct.
+The script needs the package `onnx`, and also writes Parquet and HuggingFace files if the packages for these formats are
+installed. docs/datasets.md shows a run for each dataset. Each model computes the rule that generated its data, so the
+score shows only whether the path from file to score is correct.
 """
 
 import argparse
@@ -33,24 +33,24 @@ except PluginUnavailable as e:
 COUNT = 24
 COLOURS = ("red", "green", "blue")
 CATEGORIES = (1, 18, 90)
-"""COCO class ids of the colours. Like COCO's ids, they are not consecutive."""
+"""COCO class ids of the colours. The ids are not consecutive, like COCO's ids."""
 
 CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
 WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
 SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
-"""The transcripts of the recordings. The last recording differs from its transcript in the last letter."""
+"""The transcripts of the recordings. The final letter of the last recording differs from the transcript."""
 
 
 def pieces() -> list[str]:
-    """Returns the vocabulary of the texts as the lines of vocab.txt."""
+    """Returns the texts' vocabulary, one entry per line of vocab.txt."""
     asides = {word for aside in ASIDES for word in aside.split()}
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     return [*special, ".", "?", ",", *dict.fromkeys([*COLOURS, *CITIES, *WORDS, *sorted(asides)])]
 
 
 def picture(bright: int) -> Array:
-    """Returns an image of grey noise in which one of six tiles is bright, at twice the model's input size."""
+    """Returns an image of grey noise, twice as large as the model's input, with one bright tile out of six."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE
@@ -67,7 +67,7 @@ def write_image(path: Path, pixels: Array) -> None:
 
 
 def write_images(out: Path) -> None:
-    """Writes `folder`, with a sub-folder per class, and `imagenet`, with val_map.txt and val/."""
+    """Writes two datasets: `folder` has a sub-folder per class, and `imagenet` has val_map.txt and val/."""
     tiles = models.TILES[0] * models.TILES[1]
     lines = []
     for i in range(COUNT):
@@ -155,7 +155,9 @@ def write_speech(out: Path) -> None:
 
 
 def write_vectors(out: Path) -> None:
-    """Writes vectors.npz (noisy outputs of the projection) and pairs (two similar vectors per label)."""
+    """Writes vectors.npz (inputs, with noisy outputs of the projection as labels) and the dataset `pairs` (two similar
+    vectors per label).
+    """
     random = np.random.default_rng(0)
     matrix = random.standard_normal((8, 4)).astype(np.float32)
     models.write_vectors(out, matrix)
@@ -172,7 +174,7 @@ def write_vectors(out: Path) -> None:
 
 
 def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> None:
-    """Writes the same pairs in each table format whose package is installed."""
+    """Writes the columns of the dataset `pairs` in each table format whose package is installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -189,7 +191,7 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
 
 def write_volumes(out: Path) -> None:
-    """Writes cases with different shapes. The density of a voxel determines its label."""
+    """Writes volumes with different shapes. The density of a voxel determines its label."""
     random = np.random.default_rng(0)
     for i in range(6):
         folder = out / f"kits/case_{i:05}"

@@ -1,10 +1,10 @@
-"""Builds all-MiniLM-L6-v2 as an ONNX file with a manifest from the published weights, as a realistic sequence workload.
+"""Builds all-MiniLM-L6-v2, a realistic sequence workload, from published weights as an ONNX file with a manifest.
 
     python -m harness.models.build_minilm SOURCE OUT
 
 SOURCE is a folder with model.safetensors, config.json and vocab.txt from sentence-transformers (Apache-2.0, W. Wang et
 al. 2020, N. Reimers and I. Gurevych 2019). The script needs the package `onnx` and writes minilm.onnx, vocab.txt and
-minilm.yaml to OUT. These output files are not part of the repository.
+minilm.yaml to OUT. The repository does not contain these files.
 """
 
 import argparse
@@ -37,7 +37,7 @@ LARGEST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Maps the names of float32 tensors to arrays. Raises ValueError if the file has another format.
+    """Returns the file's float32 tensors by name. Raises ValueError if the file is not a safetensors file.
 
     The file consists of the header's length in eight bytes, the header in JSON (dtype, shape and data_offsets by name),
     and the tensors.
@@ -73,7 +73,7 @@ class _Graph:
         return output
 
     def constant(self, value: Array | float) -> str:
-        """Adds a constant and returns its name: a number becomes float32, an array keeps its type."""
+        """Adds a constant and returns the constant's name. A number becomes float32, and an array keeps its type."""
         name = f"constant_{len(self.constants)}"
         number = isinstance(value, float)
         self.constants[name] = np.asarray(value, np.float32 if number else None, order="C")
@@ -99,7 +99,7 @@ class _Graph:
         return self.normalised(self.add("Add", words, places), "embeddings.LayerNorm", epsilon)
 
     def attention(self, x: str, layer: str, blocked: str, heads: int) -> str:
-        """blocked: (n, 1, 1, length); it contains 0 for the text's tokens and a large negative number for padding."""
+        """blocked: (n, 1, 1, length), with 0 for the text's tokens and a large negative number for padding."""
         hidden = self._weights[f"{layer}.self.query.bias"].size
         split = np.array([0, 0, heads, hidden // heads])
 
@@ -122,7 +122,7 @@ class _Graph:
 
 
 def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
-    """Builds a BERT encoder. The encoder's output is the mean of the vectors of all tokens, scaled to length 1.
+    """Builds a BERT encoder. The encoder outputs the mean of all token vectors, scaled to length 1.
 
     The inputs are input_ids and attention_mask, (batch, sequence) int64; the output is embedding, (batch, hidden).
     """

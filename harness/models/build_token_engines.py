@@ -35,7 +35,7 @@ _SOURCE = "harness/models/shipped/tinylm.onnx"
 FILES = tuple(f"harness/models/shipped/{name}" for name in ("tinylm_genai", "tinylm_ovgenai", "tinylm.gguf"))  # fmt: skip
 
 STEEPNESS = 4096.0
-"""GELU(s x) / s equals ReLU(x), except where |x| < 10 / s."""
+"""GELU(s x) / s equals ReLU(x) if |x| is at least 10 / s."""
 
 _EPSILON = 1e-5
 
@@ -210,8 +210,8 @@ def write_gguf(path: Path, weights: Weights) -> None:
 
 
 def _add_vocabulary(writer: Any) -> None:
-    """Adds the text of each token. Prompts are token ids, but llama.cpp's server needs the texts because it converts
-    every answer to text.
+    """Adds the text of each token. Prompts are token ids, but llama.cpp's server needs the texts, because the server
+    converts every answer to text.
     """
     from gguf import TokenType
 
@@ -229,7 +229,7 @@ def _add_vocabulary(writer: Any) -> None:
 
 
 def _gpt2(weights: Weights) -> Weights:
-    """Returns the arrays by llama.cpp's names."""
+    """Returns the arrays under the names that llama.cpp uses."""
     shift = np.linalg.lstsq(weights["head.weight"].T, weights["head.bias"], rcond=None)[0]
     found = {
         "token_embd.weight": weights["token.weight"],

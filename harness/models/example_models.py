@@ -21,10 +21,12 @@ PIECES, SHORT = 48, 8
 """Number of wordpieces in an input, and in a summary."""
 
 RATE, SYMBOL_FRAMES, UTTERANCE_SYMBOLS, LOUDEST = 16_000, 800, 40, 32
-"""Audio samples/s; audio samples per spoken symbol; symbols per input; symbol i has the amplitude i / LOUDEST."""
+"""Audio samples/s, audio samples per spoken symbol, symbols per input, and the divisor in symbol i's amplitude, i /
+LOUDEST.
+"""
 
 SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""The output symbols. Silence comes first, because it is the padding."""
+"""The output symbols. Silence comes first, because silence is the padding."""
 
 TILES = (2, 3)
 TILE = 16

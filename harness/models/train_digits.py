@@ -14,8 +14,8 @@ Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (19
 https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for the datasets that it hosts). scikit-learn (BSD-3-Clause)
 ships the data as `load_digits` and describes them as "a copy of the test set of the UCI ML hand-written digits
 datasets". The data are 1,797 images of 8x8 integer pixels in the range 0..16, written by 13 people. This script splits
-the images by image, not by writer, and stores them as uint8. The training and held-out images therefore contain digits
-written by the same people.
+the data by image, not by writer, and stores the images as uint8. The training and held-out images therefore contain
+digits written by the same people.
 
 The 500 held-out images were not used to tune any setting. Repeated runs on one machine write identical bytes. Another
 CPU model or other package versions may round differently and produce different weights.
@@ -122,7 +122,7 @@ def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model. LAYERS lists the indices of its layers."""
+    """Returns the untrained torch model. LAYERS lists the indices of the model's layers."""
     from torch import nn
 
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
@@ -204,8 +204,8 @@ def write_onnx(path: Path, weights: Weights) -> None:
 def tensorflow_function(weights: Weights) -> Any:
     """Returns the model as a tf.function that maps (batch, 1, 8, 8) float32 to {"logits": (batch, 10) float32}.
 
-    On the CPU, TensorFlow needs the order N, H, W, C. Because the input has only one channel, reshaping it is enough.
-    The rows of dense1 are reordered once, when the function is created.
+    On the CPU, TensorFlow needs the order N, H, W, C. Reshaping the input is enough, because the input has only one
+    channel. The rows of dense1 are reordered once, when the function is created.
     """
     import tensorflow as tf
 
@@ -424,7 +424,7 @@ WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
 
 
 def write_trained(root: Path) -> None:
-    """Trains, writes the held-out images and the weights under `root`, and prints the accuracy."""
+    """Trains the model, writes the held-out images and the weights under `root`, and prints the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
     # The arrays are not compressed, so that the bytes do not depend on zlib. numpy dates every member 1980-01-01.
@@ -458,7 +458,7 @@ def write_all(root: Path, *, formats_only: bool) -> None:
 
 
 def main() -> None:
-    """Parses the command line, sets the environment before the libraries are imported, and runs."""
+    """Parses the command line, sets the environment before the libraries are imported, and writes the files."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
     parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")

@@ -6,7 +6,7 @@ Writes FILES under DIR (default: the root of the repository). Prints the SHA-256
 prompts with an exactly correct answer.
 
 Task: a prompt consists of a word and a string of digits, such as `sort 40271=` or `reverse 40271=`. The answer is the
-digits, sorted or in reverse order. The correct answer is therefore known, and it is as long as the string. All strings
+digits, sorted or in reverse order. The correct answer is therefore known, and is as long as the string. All strings
 come from a seeded generator, so the script does not download data. Training excludes the strings of held-out prompts.
 
 Model: a transformer decoder with normalisation before each part and with learned positions. Its inputs and outputs have
@@ -255,7 +255,7 @@ class _Nodes:
 
 
 def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
-    """Adds one layer of the decoder, like `Block` in build_network, and returns its output."""
+    """Adds one layer of the decoder, like `Block` in build_network, and returns the layer's output."""
     layer = f"blocks.{i}"
     parts = nodes(
         "Reshape", nodes.dense(nodes.norm(x, f"{layer}.norm1"), f"{layer}.qkv"), "by_head"
@@ -302,7 +302,7 @@ def write_all(root: Path) -> None:
 
 
 def main() -> None:
-    """Parses the command line, sets the environment before the libraries are imported, and runs."""
+    """Parses the command line, sets the environment before the libraries are imported, and writes the files."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded language model.")
     parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")

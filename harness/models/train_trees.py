@@ -44,14 +44,14 @@ def features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def train(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Any:
-    """Returns XGBoost's Booster."""
+    """Returns the trained model as XGBoost's Booster."""
     import xgboost
 
     return xgboost.train(SETTINGS, xgboost.DMatrix(features(images), labels), ROUNDS)
 
 
 def write_all(root: Path) -> None:
-    """Trains, writes FILE under `root`, and prints the accuracy and the digest."""
+    """Trains the model, writes FILE under `root`, and prints the accuracy and the digest."""
     split = load_split()
     booster = train(split.train_images, split.train_labels)
     path = root / FILE

@@ -48,7 +48,9 @@ def aligned(length: int, offset: int) -> memoryview:
 
 
 def unpacked(body: memoryview, most: int = MOST_UNPACKED_BYTES) -> memoryview:
-    """Decompresses a body in gzip's or zlib's format. Raises Malformed if it is invalid or longer than `most` bytes."""
+    """Decompresses a body in gzip's or zlib's format. Raises Malformed if the body is invalid or longer than `most`
+    bytes.
+    """
     packer = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         content = packer.decompress(body, most + 1)

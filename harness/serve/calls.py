@@ -14,7 +14,9 @@ from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
-"""Parameters of unsupported extensions. The server refuses them, because a reply that ignores them would be wrong."""
+"""Parameters of unsupported extensions. The server refuses these parameters, because a reply that ignores them would be
+wrong.
+"""
 
 
 class Template(NamedTuple):
@@ -53,8 +55,8 @@ class Call:
     given: Mapping[str, Array]
     """The inputs whose values are in the JSON."""
     outputs: Mapping[str, bool] | None
-    """Maps the name of each requested output to whether the client requests it as binary. None if the client requests
-    all outputs; `all_binary` then applies to them.
+    """Maps the name of each requested output to whether the client requests the output in binary form. None if the
+    client requests all outputs; `all_binary` then applies to all outputs.
     """
     all_binary: bool
     request_id: str | None

@@ -77,7 +77,7 @@ def _loop_of(
     listening: socket.socket,
     stack: ExitStack,
 ) -> tuple[Loop, Completions | OpenInference]:
-    """Returns the loop and its handler; `stack` closes what they use.
+    """Returns the loop and its handler; `stack` closes the resources of both.
 
     Raises ConfigError if options of the Open Inference Protocol are set for a language model.
     """

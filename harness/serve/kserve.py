@@ -49,7 +49,7 @@ _ABSENT = {
 """Maps Triton extensions that are not supported to the beginning of their paths."""
 
 MOST_CALLS = 256
-"""At most this many requests have their JSON cached. A low number is enough, because a client sends only a few batch
+"""Maximum number of requests whose JSON is cached. A low number is enough, because a client sends only a few batch
 sizes.
 """
 
@@ -62,8 +62,8 @@ additional buffer.
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
 """Header with times in ms: waiting in the socket's queue, computing in the backend, and the total from arrival to
-sending. It is the last line of the head, because all earlier lines are the same in each reply, and the harness's client
-then need not parse them again.
+sending. The header is the last line of the head, because all earlier lines are the same in each reply; the harness's
+client then need not parse the earlier lines again.
 """
 
 

@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 connections on one thread: reads requests, calls the handler for each, and sends the replies."""
+"""Serves HTTP/1.1 connections on one thread: reads requests, calls the handler for each request, and sends the replies."""
 
 import errno
 import os
@@ -47,19 +47,19 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a small part of the work on incomplete replies. Returns the parts to send, or None without work."""
+"""Does a small part of the work on incomplete replies. Returns the parts to send, or None if no work is left."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
 """Returns the JSON of an error reply, given the status and the error text."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""After its last reply, a connection is still read for this time, because TCP might discard the reply if bytes remained
+"""Time for which a connection is still read after its last reply, because TCP might discard the reply if bytes remained
 unread.
 """
 
 DRAIN_NS = 1_000_000_000
-"""Incomplete replies are dropped if they take longer than this after a stop."""
+"""Time that incomplete replies may take after a stop; replies that take longer are dropped."""
 
 _SO_TIMESTAMPNS = 35
 """Socket option that makes the kernel stamp received data with the wall-clock time.
@@ -110,9 +110,9 @@ class Loop:
     If a peer does not complete a message within its time limit (`patience`), the loop refuses the request or closes the
     connection. A connection without a request may stay open until another connection needs its descriptor.
 
-    The loop handles the requests on one connection in order. Across connections, it handles requests in the order in
-    which the kernel reports them. The handler runs on this thread, and requests wait in the sockets in the meantime.
-    `work` also runs on this thread, once after each check of the sockets while there is work.
+    The loop handles the requests on one connection in order. The loop handles the requests on different connections in
+    the order in which the kernel reports them. The handler runs on this thread, and requests wait in the sockets in the
+    meantime. `work` also runs on this thread, once after each check of the sockets while work is left.
     """
 
     def __init__(

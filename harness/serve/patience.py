@@ -23,8 +23,8 @@ Peer = TypeVar("Peer")
 
 
 class Patience(Generic[Peer]):
-    """Stores by when the peers that a loop waits for must complete their messages. Its clock stops while the loop does
-    long work.
+    """Stores a deadline for the message of each peer that a loop waits for. The deadlines refer to a clock that stops
+    while the loop does long work.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Patience(Generic[Peer]):
         return bool(self._due_ns)
 
     def begin_wait(self) -> None:
-        """Adds the loop's work since the last wait to this clock."""
+        """Adds the loop's work since the last wait to `now_ns`."""
         self._look(TICK_NS)
 
     def end_wait(self) -> None:

@@ -24,7 +24,7 @@ from harness.wire.remote_backend import link_to
 
 ROUND_TRIPS = 20
 MOST_MODELS = 20
-"""At most this many models receive a sample of zeros."""
+"""Maximum number of models that receive a sample of zeros."""
 
 _PATHS = ("/v2", "/v1/models", "/")
 

@@ -3,7 +3,7 @@
 Source: RFC 9112. Refuses some requests, as the RFC allows, because two programs may read them differently. These
 requests contain a bare LF in a head with CRLF, folded lines, a space before a colon, Content-Length together with
 Transfer-Encoding, or one of these two headers twice. A head is accepted if all its lines end in a bare LF, because
-people may type it by hand.
+people may type such a head by hand.
 """
 
 import re
@@ -96,7 +96,7 @@ class Parser:
         return bool(self._data) or self._head is not None
 
     def room(self) -> memoryview | None:
-        """Returns the buffer for the next bytes, or None if they must be passed to `add`."""
+        """Returns the buffer for the next bytes, or None if the bytes must be passed to `add`."""
         if self._head is None or self._chunks is not None:
             return None
         return self._body[self._filled :]
@@ -109,7 +109,7 @@ class Parser:
         self._data = self._data + data if self._data else data
 
     def next(self) -> Request | None:
-        """Returns the next request, or None if it is incomplete."""
+        """Returns the next request, or None if the request is incomplete."""
         if self._head is not None:
             return self._next_of_body(self._head)
         data = self._data
@@ -155,7 +155,9 @@ class Parser:
         return head, end
 
     def _begin_body(self, head: Head, begin: bytes) -> Request | None:
-        """Starts reading a body. begin: the first bytes of the body; if the body is chunked, more bytes may follow it."""
+        """Starts reading a body. begin: the first bytes of the body; if the body is chunked, `begin` may also contain
+        bytes that follow the body.
+        """
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:

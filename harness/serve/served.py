@@ -1,4 +1,6 @@
-"""Opens a model for serving: one warmed-up instance, whose inputs and outputs are described as in the protocol."""
+"""Opens a model for serving: one warmed-up instance, with descriptions of its inputs and outputs in the protocol's
+form.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -153,7 +155,7 @@ def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
 
 
 def _info(spec: TensorSpec) -> TensorInfo:
-    """Returns a tensor as the protocol describes it. Raises ConfigError if the protocol lacks its number type."""
+    """Returns a tensor as the protocol describes it. Raises ConfigError if the protocol lacks the tensor's number type."""
     datatype = datatype_of(spec.dtype)
     if datatype is None:
         raise ConfigError(
@@ -174,7 +176,7 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: names that clients may use to request the model, or () for only the model's own name."""
+        """names: names that clients may use to request the model, or () if clients may use only the model's own name."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)

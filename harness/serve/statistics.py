@@ -18,7 +18,7 @@ LIMITS_NS = tuple(
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
 NOT_FOUND = 404
 _MOST_SIZES = 1024
-"""Only this many batch sizes get separate entries in Triton's statistics."""
+"""Maximum number of batch sizes with separate entries in Triton's statistics."""
 
 
 class Stamps(NamedTuple):

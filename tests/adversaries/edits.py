@@ -24,7 +24,7 @@ RUNS = {
     "own": "--scenario server --concurrency 4 --queries 800 --slo p99=5s",
     "metered": f"--scenario server --target-qps 300 --queries 1000 --slo p99=5s {METER}",
 }
-"""Name -> options of a short real run. `other` is a second run with the options of `server`."""
+"""Maps a name to the options of a short real run. `other` is a second run with the options of `server`."""
 
 Change = Callable[[Path, Path], object]
 """Called with the folder of the run and the folder of `other`."""

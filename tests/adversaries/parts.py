@@ -33,7 +33,7 @@ def run_folder() -> Path:
 
 
 def is_timed() -> bool:
-    """Returns whether LoadGen is running, which shows in the name of its thread."""
+    """Returns whether LoadGen is running, as the name of LoadGen's thread shows."""
     return any(thread.name == "loadgen" for thread in threading.enumerate())
 
 

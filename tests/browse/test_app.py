@@ -387,7 +387,7 @@ def test_a_comparison_draws_both_runs_in_each_plot(client: TestClient) -> None:
 def test_a_comparison_reads_the_samples_for_few_plots_and_once(
     client: TestClient, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: each further run made the page slower without a bound."""
+    """Bug: each additional run made the page slower, without a limit."""
     reads = []
 
     def draw(folders: dict[str, Path]) -> list[Figure]:

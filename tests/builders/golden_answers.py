@@ -26,6 +26,6 @@ def reference(**changed: Any) -> dict[str, Any]:
 
 
 def held_back(**changed: Any) -> dict[str, Any]:
-    """Returns a run three times as slow as the reference, which lost the time in `issue_delay` and not in the model."""
+    """Returns a run three times as slow as the reference; the run lost the time in `issue_delay`, not in the model."""
     slow = {"ratio": 3.0, "at_run_speed": {"reference": 100_000, "ratio": 2.9}}
     return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})

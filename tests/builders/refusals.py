@@ -1,4 +1,4 @@
-"""Returns the lines that a command prints, or the lines with which it refuses."""
+"""Returns the lines that a command prints, or the lines of the message if the command refuses."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -143,6 +143,6 @@ def early_stopping_table() -> list[dict[str, Any]]:
 
 
 def present(value: T | None) -> T:
-    """Returns the value, which only the type checker considers possibly None."""
+    """Returns the value, which is never None although its declared type allows None."""
     assert value is not None
     return value

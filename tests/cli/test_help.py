@@ -62,7 +62,7 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
 def test_the_help_of_every_verb_prints_without_error_and_is_quick(verb: str) -> None:
     """Bug: an unescaped % in an option's text ended `sweep --help` with a traceback.
 
-    Takes the shortest CPU time of three attempts, because a busy machine increases it.
+    Takes the shortest CPU time of three attempts, because a busy machine increases the CPU time.
     """
     lines, errors, cpu_s = help_page(verb.split())
     for _ in range(ATTEMPTS - 1):

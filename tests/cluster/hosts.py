@@ -1,4 +1,4 @@
-"""Nodes that a test starts by hand, as a user would, and leftover processes of the nodes of a command."""
+"""Nodes that a test starts by hand, as a user would, and node processes that a command leaves behind."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

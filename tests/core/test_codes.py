@@ -1,4 +1,4 @@
-"""The table of codes is complete and closed; `compare`, `peak` and the documentation use it."""
+"""The source uses exactly the codes in the table; `compare`, `peak` and the documentation use the same table."""
 
 import ast
 import re

@@ -157,7 +157,7 @@ def test_a_decimal_comma_is_refused(text: str) -> None:
     ("parse", "text"), [(parse_slo, "p99=9999999h"), (parse_positive_duration_ns, f"1{'0' * 400}s")]
 )
 def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
-    """Bug: an int64 of LoadGen in ns, or a float, overflowed in the measured process and caused a traceback."""
+    """Bug: LoadGen's int64 time in ns, or a float, overflowed in the measured process and caused a traceback."""
     with pytest.raises(ValueError, match=r"^\S.+$"):
         parse(text)
 

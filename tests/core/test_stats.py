@@ -177,7 +177,9 @@ SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 @pytest.mark.parametrize("logged", STREAMS, ids=_ids)
 def test_early_stopping_of_streams_matches_loadgen(logged: dict[str, Any]) -> None:
-    """For streams, the estimate discards one more outlier than a bound needs, so at least one query must be late."""
+    """In SingleStream and MultiStream, the estimate discards one more outlier than a bound needs, so at least one query
+    must be late.
+    """
     p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
     allowed = late_allowed(logged["queries"], p)
     assert logged["met"] == (allowed >= 1)

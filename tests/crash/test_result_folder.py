@@ -41,7 +41,7 @@ def verdict(run: Path) -> str | None:
 
 
 def differences(run: Path) -> list[str]:
-    """Returns the differences except the codes about dates, because the repeated log has the dates of the golden run."""
+    """Returns the differences except those in dates, because the repeated log has the dates of the golden run."""
     return [line for line in check(run) if " in LoadGen's log" not in line]
 
 

@@ -101,7 +101,7 @@ def hold(work: Path, whole: Path) -> None:
 
 
 def goes_on(work: Path, request: Request) -> None:
-    """Finishes the work with the same commands; they report a half-written tree if it blocks them."""
+    """Finishes the work with the same commands, which report a half-written tree that blocks them."""
     for rest in ("tree", f"tree{PARTIAL}", "tree-raw"):
         shutil.rmtree(work / rest, ignore_errors=True)
     assert submit(work, request) == finished(request)

@@ -54,7 +54,7 @@ def advise(path: Path) -> None:
 
 
 def ended(arguments: list[str]) -> None:
-    """Raises the refusal of the command as an exception."""
+    """Runs the command, and raises its refusal as an exception."""
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()) as err,

@@ -99,9 +99,7 @@ def run(
 
 
 def run_here(*arguments: str) -> Ended:
-    """Runs a command that is refused before the run; runs it in this process because a new process takes a second to
-    start.
-    """
+    """Runs a command that is refused before the run, in this process because a new process takes a second to start."""
     with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as said:
         status = main([*_without_port(arguments)])
     assert "Traceback" not in said.getvalue(), said.getvalue()

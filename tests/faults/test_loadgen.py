@@ -25,7 +25,7 @@ def test_without_loadgen_the_line_says_what_to_install(tmp_path: Path) -> None:
 
 
 def with_version(folder: Path, version: str) -> dict[str, str]:
-    """Writes metadata of a different version, which Python finds before the installed version's."""
+    """Writes metadata of a different version, which Python finds before the metadata of the installed version."""
     info = folder / f"mlcommons_loadgen-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(

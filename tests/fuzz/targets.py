@@ -110,7 +110,7 @@ _FOLDER_FILES: Mapping[str, Callable[[bytes, Random], bytes]] = {
 
 
 def _refusing(read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Wraps a plug-in's reader as the backend's base class does, which reports its ValueErrors."""
+    """Wraps a plug-in's reader in the same way as the backend's base class, which reports the reader's ValueErrors."""
 
     def reads(path: Path) -> object:
         try:

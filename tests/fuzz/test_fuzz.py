@@ -23,7 +23,7 @@ SEED = int(os.environ.get("FUZZ_SEED", "0"))
 ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "300"))
 FAST_ROUNDS = 20
 LIMIT_S = 10
-"""Limit of processor time per file."""
+"""Maximum processor time per file, in s."""
 
 MOST_BYTES = 3 << 30
 """Address space that a reader may add, including the threads of a framework."""

@@ -27,7 +27,9 @@ SHARE = 0.1
 
 
 def ran(seed: int, folder: Path, sent: list[bytes]) -> int:
-    """Returns the exit status of a run against a server that changes some replies by the seed; `sent` collects them."""
+    """Returns the exit status of a run against a server that changes some replies by the seed; `sent` collects the
+    changed replies.
+    """
     random = Random(seed)
     paths = PATHS[seed % len(PATHS)]
     in_run = COMPLETIONS in paths or random.random() < 0.5

@@ -85,7 +85,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _origins(python: Path, cwd: Path) -> dict[str, str]:
-    """Returns module name -> file for our modules and HuggingFace's modules, and lists every double import."""
+    """Maps each imported module of ours and of HuggingFace's to its file; a module that is imported under two names
+    appears twice.
+    """
     code = (
         "import json, sys, datasets, harness.datasets.digits\n"
         "assert callable(datasets.load_dataset)\n"

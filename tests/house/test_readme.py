@@ -166,7 +166,7 @@ NEEDS = (
     (r"--dataset parquet", "parquet"),
     (r"--dataset huggingface", "hf"),
 )
-"""Maps the part of a command that needs an extra to the extra; None: the extra is named by the first group."""
+"""Maps the part of a command that needs an extra to the extra; None if the first group names the extra."""
 
 
 def needed_extras(command: str) -> set[str]:

@@ -86,7 +86,7 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
 
 @pytest.mark.slow
 def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
-    """On every image, the model finds half of the categories, which scores 50 %. LoadGen pads the last query, which
+    """The model finds half of the categories on every image, so the score is 50 %. LoadGen pads the last query, which
     does not change the score.
     """
     pytest.importorskip("pycocotools")

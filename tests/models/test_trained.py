@@ -1,4 +1,4 @@
-"""Trained models from their publishers' packages: valid in every scenario, and equal on every runtime."""
+"""Trained models from their publishers' packages have VALID runs in every scenario, and equal answers on every runtime."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_dataset_of_the_manifest_fits_model_and_metric(name: str) -> None:
 
 
 def scored(name: str, data: Any) -> Score:
-    """Returns the score if the answers are the labels."""
+    """Returns the score of answers that equal the labels."""
     model = load_model(name)
     assert model.accuracy is not None
     symbols = model.accuracy.symbols

@@ -1,4 +1,4 @@
-"""The line about tokens contains the numbers that are known, and omits unknown ones."""
+"""The line about tokens contains the numbers that are known, and omits unknown numbers."""
 
 from typing import Any
 

@@ -121,7 +121,7 @@ def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
         left = server.completions.batching._statistics.left
         assert server.served.generator.is_idle
     found = result["cancellations"]
-    # A client may leave at the moment in which its answer ends.
+    # A client may leave at the moment when its answer ends.
     assert 0.8 * found["cancelled"] <= left <= found["cancelled"]
     assert found["cancelled"] > 20
 

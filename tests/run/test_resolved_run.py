@@ -37,7 +37,7 @@ def digits(folder: Path) -> Path:
 def test_manifest_is_read_once_by_the_command_line_and_once_by_preflight(
     tmp_path: Path,
 ) -> None:
-    """Bug: the manifest was read five times, among others by both measured processes and for the score."""
+    """Bug: the manifest was read five times, for example by both measured processes and for the score."""
     manifest, reads = digits(tmp_path), tmp_path / "reads"
     (tmp_path / "sitecustomize.py").write_text(COUNT_READS)
     ended = run(

@@ -110,7 +110,7 @@ def test_whole_reply_reports_its_queue_and_compute_times(server: Server) -> None
 
 
 def counts(server: Server) -> dict[tuple[str, str | None], float]:
-    """Returns (sample, end) -> value; for a histogram, its sum and count."""
+    """Maps (sample, end) to a value; for a histogram, to its sum and count."""
     status, page = server.ask("/metrics")
     assert status == 200
     return {

@@ -1,4 +1,4 @@
-"""`serve` over gRPC: raw and typed tensors, the server's metadata, refusals, and its end."""
+"""`serve` over gRPC: raw and typed tensors, the server's metadata, refusals, and the end of the server."""
 
 import threading
 import time

@@ -19,7 +19,7 @@ ASK = {"model": "tinylm", "prompt": PROMPT}
 
 
 def choices_of(events: list[Any]) -> Mapping[int, str]:
-    """Returns index -> text from the chunks of a stream."""
+    """Maps an index to its text, from the chunks of a stream."""
     texts: dict[int, str] = {}
     for event in events:
         for choice in event["choices"]:

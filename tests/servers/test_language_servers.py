@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
 
 PROMPTS = 40
 QUERIES = "70"
-"""Enough for single-stream's percentile, which needs 64 queries."""
+"""Number of queries; single-stream's percentile needs at least 64 queries."""
 
 
 def prompts(path: Path, kind: str) -> Path:

@@ -36,7 +36,7 @@ http {{
   server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; }} }}
 }}
 """
-"""nginx with its defaults except for file locations; it contacts the server over HTTP/1.0."""
+"""nginx with its defaults except for file locations; nginx contacts the server over HTTP/1.0."""
 
 
 def ran(words: list[object], folder: Path) -> str:

@@ -1,4 +1,6 @@
-"""Samples in shared memory with a real Triton: answers equal those over the network, and memory is always released."""
+"""Samples in shared memory with a real Triton: answers equal the answers over the network, and memory is always
+released.
+"""
 
 import json
 import os

@@ -352,7 +352,7 @@ class Process:
             yield service_s, "answer", partial(answer, query, service_s)
 
     def _repeat(self, golden: Path, journal: Journal) -> Iterator[_Step]:
-        """Yields the golden run's rows at their original distances from the start."""
+        """Yields the golden run's rows at their original times after the start."""
         issuer, clock = journal.issuer(), self._world.clock
         if not (golden / "completions.npz").is_file():
             return

@@ -1,6 +1,6 @@
 """Stands in for `torch.cuda` on the processor: streams do nothing, and a graph repeats the operators that it captured.
 
-As on a GPU, a replay reads and writes the memory that the capture used, and never reads values on the host, so a module
+As on a GPU, a replay reads and writes the memory that the capture used, but never reads values on the host, so a module
 that looks at values cannot be captured.
 """
 

@@ -21,9 +21,9 @@ LABELS = np.arange(10)
 
 
 class Backends:
-    """speed: (backend, round from 0) -> samples/s. ends: number of the run -> its different end: a reason's code with
-    the exit status, or an error that is raised. answers: backend -> answers by sample, or the error at its start.
-    doubted: backends whose runs have a doubt about the machine.
+    """speed: maps (backend, round from 0) to samples/s. ends: maps the number of a run to a different end, which is a
+    reason's code with the exit status, or an error that is raised. answers: maps a backend to its answers by sample, or
+    to the error at its start. doubted: backends whose runs have a doubt about the machine.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COUNT = 1100
-"""More than Linux's FD_SETSIZE, which is 1024."""
+"""Number of open files, which exceeds Linux's FD_SETSIZE of 1024."""
 
 
 @contextmanager

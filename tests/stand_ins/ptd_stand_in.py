@@ -2,8 +2,8 @@
 
 python tests/stand_ins/ptd_stand_in.py -l LOG -p PORT [FLAG] DEVICE_TYPE DEVICE_PORT
 
-The stand-in speaks PTDaemon's socket protocol (one command per line, SPEC PTDaemon's commands as power-dev's server
-uses them) and identifies itself as a stand-in, so that power-dev's checker refuses its fictitious "measurements".
+The stand-in speaks the socket protocol of SPEC PTDaemon (one command per line, as power-dev's server sends it) and
+identifies itself as a stand-in, so that power-dev's checker refuses its fictitious "measurements".
 """
 
 import argparse
@@ -97,8 +97,8 @@ class _Daemon(socketserver.TCPServer):
         self._parent = os.getppid()
 
     def service_actions(self) -> None:
-        """Checks every half second whether the server that started this process is still alive; otherwise the process
-        would remain.
+        """Checks every half second whether the server that started this process is still alive, because this process
+        would otherwise remain.
         """
         if os.getppid() != self._parent:
             raise SystemExit(1)

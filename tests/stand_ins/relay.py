@@ -1,4 +1,4 @@
-"""A relay between the two ends of TCP connections, which delays or holds data or cuts the connections."""
+"""A relay between the two ends of TCP connections; the relay delays or holds data, or cuts the connections."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ class Relay:
             target.shutdown(socket.SHUT_WR)
 
     def freeze(self) -> None:
-        """Stops all data; both ends stay connected, as when a machine has lost its network."""
+        """Stops all data; both ends stay connected, as if a machine had lost its network."""
         self._open.clear()
 
     def cut(self) -> None:

@@ -223,7 +223,7 @@ def test_an_empty_or_wrong_folder_has_no_results(tmp_path: Path) -> None:
 
 
 def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
-    """Uses a log like that of a run with many warnings; the limit counts only this process's CPU time."""
+    """Uses a log such as a run with many warnings writes; the limit counts only this process's CPU time."""
     file = tree / SERVER / RUN / DETAIL
     lines = file.read_text().splitlines(keepends=True)
     filler = next(line for line in lines if "generic_message" in line)

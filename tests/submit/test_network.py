@@ -231,7 +231,7 @@ def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) ->
     make_runs(rehearsal, tmp_path / "work", client=client())
     found = pack(rehearsal, plan(rehearsal, tmp_path / "work"), {}, tmp_path / "tree", None)
     left = {finding.rule for finding in validate(found.tree, ROUND).findings}
-    # Network-sut is found, because the logs belong to other runs.
+    # The rule `network-sut` finds a fault, because the logs belong to other runs.
     assert left == {"rehearsal", "network-sut"}
 
 

@@ -1,4 +1,5 @@
-"""The user's checkout of MLCommons' checkers is run unchanged, and its output is compared with ours.
+"""The user's checkout of MLCommons' checkers is run unchanged, and the checkers' output is compared with the harness's
+output.
 
 The checkouts in these tests are stand-ins that print what the real checkers print (b66003e).
 """
@@ -95,7 +96,7 @@ def test_agreement_is_reported_per_result() -> None:
 
 
 def test_a_checker_that_does_not_know_the_benchmark_is_not_counted() -> None:
-    """Bug: no e2e-rag tree could pass `check --official`, because the legacy checker always crashes on it."""
+    """Bug: no e2e-rag tree could pass `check --official`, because the legacy checker always crashes on such a tree."""
     crashed = read_outcome("legacy", 1, "KeyError: 'E2E_ACCURACY'")
     known, unknown = Checked([], [A]), Checked([], [A], unknown_to={"legacy"})
     assert [refuses(known, crashed), refuses(unknown, crashed)] == [True, False]

@@ -217,7 +217,7 @@ def slowed(work: Path, run: str, factor: float) -> None:
 def test_an_audit_that_fails_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: an audit that failed because of a different speed counted as done, so `submit run` never repeated it."""
+    """Bug: an audit that failed because of a different speed counted as done, so `submit run` never repeated the audit."""
     request = replace(CLOSED, category="edge", scenarios=())
     write_request(tmp_path, request)
     make_runs(request, tmp_path)
@@ -643,7 +643,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
 
 
 def ended_with(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, tuple[int, str]]) -> list[str]:
-    """Replaces the runs. logs: run -> its exit status and the text of its log; all other runs end with status 5.
+    """Replaces the runs. logs: maps a run to its exit status and the text of its log; all other runs end with status 5.
 
     Returns the names of the started runs, a list that grows with each start.
     """
@@ -813,7 +813,7 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
 def test_missing_scorer_is_reported_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A package or a scoring program is missing, which a performance run does not need."""
+    """A package or a scoring program that a performance run does not need is missing."""
     monkeypatch.delenv("ANSWER_SCORER", raising=False)
     options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
     request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)

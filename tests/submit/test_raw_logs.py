@@ -167,7 +167,7 @@ def test_a_few_slow_answers_may_end_a_server_log() -> None:
 
 
 def test_a_stalled_batch_may_end_a_short_server_log() -> None:
-    """Bug: a rehearsal on a busy machine ended with a batch from its beginning, and its log was called forged."""
+    """Bug: a rehearsal on a busy machine ended with a batch from its beginning, and the check called the log forged."""
     head, tail = accuracy_log(60).encode(), accuracy_log(113).encode()[-2000:]
     assert wrong_end(head + CUT + tail, 300, "Server") == ""
     assert wrong_end(head + CUT + tail, 10_000, "Server") != ""

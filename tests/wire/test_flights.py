@@ -151,7 +151,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
             assert bytes(flight.reply.body) == b"ok"
             assert begin_ns <= flight.taken_ns <= flight.arrived_ns <= flight.read_ns
             assert flight.sent_ns >= flight.taken_ns
-        # Two requests waited, because they outnumber the connections by two.
+        # Two requests waited, because the requests outnumber the connections by two.
         assert flights.waited == 2
 
 
@@ -367,7 +367,7 @@ def test_a_broken_reply_fails_its_flight_alone(reply: bytes, kind: str) -> None:
 
 @pytest.mark.parametrize("replies", [0, 1])
 def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
-    """If the connection stayed, the bytes would count as the reply to the next request."""
+    """If the connection stayed open, the bytes would count as the reply to the next request."""
     said, opened_again = threading.Event(), threading.Event()
 
     def speaks(peer: socket.socket, number: int) -> None:

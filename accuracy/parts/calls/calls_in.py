@@ -46,7 +46,7 @@ _NOT_CALLED = frozenset(
         "For",
     ]
 )
-"""Words before a bracket, in prose or code, that do not make it a function call."""
+"""Words before a bracket, in prose or code, that do not count as a called function."""
 
 
 class Call(NamedTuple):
@@ -100,7 +100,7 @@ def _named(answer: str) -> list[Call]:
 
 def _written(answer: str) -> list[Call]:
     """Returns the calls that are written as text, such as `weather(city="Rome")`. A call inside another call counts as
-    its argument.
+    an argument of the outer call.
     """
     calls: list[Call] = []
     end = 0

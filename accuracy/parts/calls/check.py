@@ -1,7 +1,7 @@
-"""Compares function calls with the correct ones, according to the Berkeley Function Calling Leaderboard (BFCL).
+"""Compares function calls with the correct calls, according to the Berkeley Function Calling Leaderboard (BFCL).
 
-The correct answer lists all values that are correct for each argument. If "" is among them, the call may omit the
-argument.
+The correct answer lists all values that are correct for each argument. If "" is among these values, the call may omit
+the argument.
 Source: bfcl-eval 2026.3.23, eval_checker/ast_eval.
 """
 
@@ -51,7 +51,8 @@ _LANGUAGES: Mapping[str, _Language] = {
 def are_right(
     functions: Sequence[Function], calls: Sequence[Call], right: Sequence[Right], subset: str
 ) -> bool:
-    """Returns whether the calls are correct. If the rules do not cover a value, its call counts as wrong.
+    """Returns whether the calls are correct. If the rules do not cover a value, the call that contains the value counts
+    as wrong.
 
     functions: the functions that were offered to the model. subset: BFCL's name for this type of sample, such as
     `parallel_multiple`.

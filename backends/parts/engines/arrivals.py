@@ -1,4 +1,6 @@
-"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer in each step."""
+"""Passes tokens from an engine's threads to the thread that runs the engine's steps; a step takes at most one token per
+answer.
+"""
 
 from collections import deque
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""The base class for engines that answer token by token. The harness runs such an engine step by step, because it does
-not compute batches.
+"""The base class for engines that answer token by token. The harness runs such an engine step by step, because the
+engine does not accept batches.
 """
 
 from abc import abstractmethod
@@ -12,7 +12,9 @@ from harness.types import Array, Outputs, TensorSpec
 
 
 class Engine(FrameworkBackend):
-    """One model on one engine. A subclass loads the model and lets answers join (harness/types.py)."""
+    """One model on one engine. A subclass loads the model and implements the method that starts an answer
+    (harness/types.py).
+    """
 
     question: ClassVar[TensorSpec]
     """The only input of the model. Each of its rows gets an answer."""
@@ -32,7 +34,7 @@ class Engine(FrameworkBackend):
 
     @abstractmethod
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that received one."""
+        """Returns the key and the new token of each answer that received a token."""
 
     @abstractmethod
     def leave(self, key: int) -> None:

@@ -12,7 +12,7 @@ NAME = "genai_config.json"
 
 
 def read(folder: Path) -> Mapping[str, Any]:
-    """Returns the configuration. Raises a ConfigError if the folder does not contain one."""
+    """Returns the configuration. Raises a ConfigError if the folder contains no configuration."""
     path = folder / NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -27,8 +27,8 @@ _TYPES = {
     26: "int32",
     27: "int64",
 }
-"""Maps ggml's type code to the narrowest NumPy type for the weights. 5 and 6 bits become int8, and fewer bits become
-int4.
+"""Maps ggml's type code to the narrowest NumPy type for the weights. Types with 5 or 6 bits become int8, and narrower
+types become int4.
 """
 
 

@@ -44,4 +44,4 @@ class SpeechEngine(Engine):
 
     @abstractmethod
     def text(self, tokens: Sequence[int]) -> str:
-        """Returns the text of an answer's tokens without its end."""
+        """Returns the text of an answer's tokens, which do not include the end token."""

@@ -26,7 +26,7 @@ class Event(NamedTuple):
     name: str
     instruction: int
     of_delegate: bool
-    """True if a delegate reported the event, e.g. XNNPACK."""
+    """True if a delegate, such as XNNPACK, reported the event."""
     start_ns: int
     duration_ns: int
 
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 class Run(NamedTuple):
     whole: Event
     operators: Sequence[Event]
-    """The operators that ran, in order; a delegate that reports none counts as one operator."""
+    """The operators that ran, in order; a delegate that reports no operators counts as one operator."""
 
 
 def runs(path: Path) -> list[Run]:

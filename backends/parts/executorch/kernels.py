@@ -85,15 +85,17 @@ def _version() -> str:
 
 
 def _node(number: int, event: Event) -> WiredNode:
-    """Returns a node for the operator, because a program does not record its operators as the delegate runs them."""
+    """Returns a node that has only the operator's name, because a program does not record the operators that a delegate
+    runs.
+    """
     return WiredNode(f"{number} {event.name}", event.name, "", (), (f"{number} {event.name}",))
 
 
 def _kernel(
     node: WiredNode, column: Sequence[Event], starts: Sequence[int], wholes: Sequence[Event]
 ) -> ExecutedKernel:
-    """column: the same operator in each call. starts: start times of the calls. wholes: the calls on ExecuTorch's
-    clock.
+    """column: the same operator in each call. starts: start times of the calls. wholes: the events for the whole calls,
+    on ExecuTorch's clock.
     """
     return ExecutedKernel(
         node=node,

@@ -1,7 +1,7 @@
 """Reads what an ExecuTorch file (.pte) records about its method: inputs, outputs, operators, delegates, weights.
 
 The file is read directly, because the runtime's Python interface reports neither names nor open sizes. This module
-refuses a file that is truncated or is not a program before native code reads it.
+refuses truncated files, and files that are not programs, before native code reads them.
 """
 
 import json
@@ -79,9 +79,9 @@ class Port(NamedTuple):
 
     dtype: str
     sizes: tuple[int, ...]
-    """The sizes; the largest ones if they may vary."""
+    """The sizes, or the largest possible sizes if they may vary."""
     varies: bool
-    """True if some sizes may vary. The file does not record which."""
+    """True if some sizes may vary. The file does not record which sizes vary."""
 
 
 class Program(NamedTuple):
@@ -91,10 +91,10 @@ class Program(NamedTuple):
     outputs: tuple[str, ...]
     """The output names if the method returns a dict or several tensors; () for a single output."""
     operators: frozenset[str]
-    """Names of the operators outside delegates, e.g. `aten::add.out`."""
+    """Names of the operators outside delegates, such as `aten::add.out`."""
     delegates: tuple[str, ...]
     weights: tuple[Weight, ...]
-    """Shape and number type of each constant, including XNNPACK's."""
+    """Shape and number type of each constant, including the constants in XNNPACK's graphs."""
 
 
 def read(path: Path) -> Program:
@@ -166,7 +166,7 @@ def _tensor(value: Table) -> Table | None:
 
 
 def _constants(values: Sequence[Table]) -> Iterator[Weight]:
-    """Yields the constants outside of delegates."""
+    """Yields the constants outside delegates."""
     for tensor in map(_tensor, values):
         if tensor is not None and tensor.number(_TENSOR_DATA, "I"):
             kind = _TYPES.get(tensor.number(_TENSOR_TYPE, "b"), "")
@@ -184,7 +184,7 @@ def _output_names(plan: Table, count: int) -> tuple[str, ...]:
 
 
 def _keys(shape: str) -> tuple[str, ...]:
-    """Returns the keys of a dict of tensors from PyTorch's description of a method's return value; () for other values."""
+    """Returns the keys if PyTorch's description of a method's return value is a dict of tensors; () for other values."""
     try:
         (_, spec) = json.loads(shape)
         if spec["type"] == "builtins.dict":

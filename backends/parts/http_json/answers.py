@@ -54,7 +54,7 @@ class Form(NamedTuple):
     """Position, type and shape of the answers in a reply."""
 
     answers: Pointer | None
-    """Pointer to the list with one item per sample; None if a reply contains the answer to one sample."""
+    """Pointer to the list with one item per sample; None if a reply contains only one answer."""
     answer: Pointer
     """Pointer to the answer, within an item of that list or within the reply."""
     dtype: str
@@ -133,7 +133,7 @@ def _arrays(form: Form, found: list[Any]) -> Array | list[Array]:
 
 
 def _alone(form: Form, value: Any) -> Array:
-    """Returns one answer. Raises a ValueError if its shape does not fit."""
+    """Returns one answer. Raises a ValueError if the shape of the answer does not fit."""
     shape = _shape(value)
     flat = _flat([value], (1, *shape))
     if flat is None:
@@ -159,7 +159,7 @@ def _array(form: Form, flat: list[Any], shape: tuple[int, ...]) -> Array:
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """Returns the shape of nested lists, by the first item of each."""
+    """Returns the shape of nested lists, judged by the first item of each list."""
     sizes: list[int] = []
     while isinstance(value, list) and len(sizes) < _MOST_DEPTH:
         sizes.append(len(value))
@@ -170,7 +170,9 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Returns whether the shape matches the wanted shape. An empty list hides the sizes that follow it."""
+    """Returns whether the shape matches the wanted shape. An empty list does not show the sizes of the dimensions
+    inside it.
+    """
     if shape == wanted:
         return True
     is_whole = len(shape) == len(wanted) or (0 in shape and len(shape) < len(wanted))
@@ -178,7 +180,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 
 def _whole(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Returns the shape, with sizes that an empty list hides taken from the wanted shape."""
+    """Returns the shape; takes sizes from the wanted shape if an empty list does not show them."""
     return (*shape, *[size or 0 for size in wanted[len(shape) :]])
 
 

@@ -17,10 +17,10 @@ from harness.errors import one_line
 from harness.types import Array
 
 _JSON = "json"
-"""A form that may be followed by a pointer into the sample's JSON: `json/prompt`."""
+"""A form that may be followed by a pointer into the sample's JSON, as in `json/prompt`."""
 
 _WAV = "wav"
-"""A form that may be followed by the sampling rate: `wav/22050`."""
+"""A form that may be followed by the sampling rate, as in `wav/22050`."""
 
 _MOST_HZ = 1_000_000
 
@@ -60,7 +60,9 @@ def dumps(value: object) -> bytes:
 
 
 def check_form(form: str, dtype: str | None) -> None:
-    """Raises a ValueError if the form is unknown, or does not suit the input's type (None: unknown type)."""
+    """Raises a ValueError if the form is unknown, or does not suit the input's type. dtype: None if the type is
+    unknown.
+    """
     name, slash, rest = form.partition("/")
     if name == _JSON:
         Pointer(slash + rest)

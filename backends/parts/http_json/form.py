@@ -15,7 +15,7 @@ class FormBody:
     """A form with one file from the sample; its other fields are strings and numbers."""
 
     def __init__(self, body: object, inputs: Sequence[TensorSpec]) -> None:
-        """Raises a ValueError with a one-line message if the body is not such an object."""
+        """Raises a ValueError with a one-line message if the body does not describe such a form."""
         if not isinstance(body, dict) or not body:
             raise ValueError(
                 'the body of a form must be an object: write e.g. {"file": "{{audio|wav}}"}'

@@ -1,4 +1,4 @@
-"""Finds a value in JSON with a pointer (RFC 6901), e.g. `/predictions/0/scores`."""
+"""Finds a value in JSON with a pointer (RFC 6901), such as `/predictions/0/scores`."""
 
 import re
 from typing import Any
@@ -27,7 +27,7 @@ class Pointer:
         )
 
     def find(self, content: Any) -> Any:
-        """Returns the value. Raises a LookupError if the content does not have it."""
+        """Returns the value. Raises a LookupError if the content lacks the value."""
         for token in self._tokens:
             if isinstance(content, dict):
                 content = content[token]

@@ -25,17 +25,17 @@ _UNQUOTED = re.compile(r"[:,\[]\s*(\{\{[^{}]*\}\})")
 _BRACES = "{{"
 
 _SHORT_BYTES = 65_536
-"""Maximum length of a body that is sent as one part. Copying it takes less time than sending its parts."""
+"""Maximum length of a body that is sent as one part. Copying a short body takes less time than sending it in parts."""
 
 Rows = Mapping[str, Array]
-"""One sample: its inputs by name, without the dimension of the batch."""
+"""The inputs of one sample by name, without the batch dimension."""
 
 
 class Gap(NamedTuple):
-    """A place in the body, filled by the samples of a request."""
+    """A place in the body that the samples of a request fill."""
 
     parts: tuple["bytes | Field", ...]
-    """The bytes of these parts, joined, are the piece of one sample."""
+    """Parts whose joined bytes are the piece for one sample."""
     is_list: bool = False
     """True if the gap contains one piece per sample, separated by commas."""
 
@@ -49,7 +49,8 @@ class Template:
     """A request body with gaps. Any thread may call it."""
 
     def __init__(self, body: object, sample: object | None, inputs: Sequence[TensorSpec]) -> None:
-        """sample: the template of one sample in `{{samples}}`; None for its only input, or an object of all inputs.
+        """sample: the template of one sample in `{{samples}}`; None stands for the model's only input, or for an object
+        of all inputs.
 
         Raises a ValueError with a one-line message if a placeholder cannot be filled.
         """
@@ -73,7 +74,9 @@ class Template:
         return tuple(gap.encode(rows) for gap in self.gaps)
 
     def joined(self, samples: Sequence[Sequence[bytes]]) -> tuple[bytes, ...]:
-        """Returns the parts of the body for samples with these pieces. Joins short parts; does not copy long parts."""
+        """Returns the parts of the body for samples with these pieces. Joins the parts of a short body; does not copy
+        the parts of a long body.
+        """
         body = [self._between[0]]
         for gap, after in enumerate(self._between[1:]):
             for pieces in samples:
@@ -87,7 +90,9 @@ class Template:
         return {name: f"{{{{{name}}}}}" for name in self._dtypes}
 
     def _parts(self, node: object, *, of_sample: bool = False) -> Iterator["bytes | Field | Gap"]:
-        """Yields the parts of a JSON value in order. of_sample: whether they belong to the template of one sample."""
+        """Yields the parts of a JSON value in order. of_sample: whether the value belongs to the template of one
+        sample.
+        """
         if isinstance(node, dict):
             yield b"{"
             for at, (key, value) in enumerate(node.items()):
@@ -127,7 +132,7 @@ class Template:
     def _placeholder(
         self, found: re.Match[str], of_sample: bool
     ) -> Iterator["bytes | Field | Gap"]:
-        """Yields the parts of a string that is one placeholder."""
+        """Yields the parts for a string that consists of one placeholder."""
         is_list = found["each"] is not None or found["name"] == SAMPLES
         if not is_list:
             field = self._field(found)
@@ -202,7 +207,7 @@ def _key(key: Any) -> bytes:
 
 
 def _inner(text: str) -> bytes:
-    """Returns the characters of a JSON string without its quotes."""
+    """Returns the characters of a JSON string without the quotes."""
     if _BRACES in text:
         raise ValueError(
             f"{text[text.index(_BRACES) :][:40]!r} is not a placeholder such as {{{{image}}}}"
@@ -222,7 +227,7 @@ def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap
 
 
 def _between(parts: Sequence["bytes | Field | Gap"]) -> list[bytes]:
-    """Returns the pieces before, between and after the gaps, one more than there are gaps."""
+    """Returns the bytes before, between and after the gaps: one piece more than there are gaps."""
     between = [b""]
     for part in parts:
         if isinstance(part, bytes):

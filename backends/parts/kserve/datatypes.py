@@ -47,7 +47,9 @@ class Tensor(NamedTuple):
 
 
 def declared(spec: TensorSpec) -> Tensor:
-    """Returns a manifest's input, for a server that reports none. Raises a ConfigError as `Tensor.spec` does."""
+    """Converts an input in the manifest, for a server that does not report its inputs. Raises the same ConfigError as
+    `Tensor.spec`.
+    """
     datatypes = {name: datatype for datatype, name in NAMES.items()}
     shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
     tensor = Tensor(spec.name, datatypes.get(spec.dtype, spec.dtype), shape)

@@ -14,11 +14,12 @@ from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
 MOST_LAYOUTS = 1024
-"""Number of JSON parts of binary replies that are cached, limited because a server may put a new id into each reply.
+"""Maximum number of cached JSON parts of binary replies; the cache is limited because a server may put a new id into
+each reply.
 """
 
 Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
-"""An output of a reply, its shape, and its part of the JSON."""
+"""The metadata of an output, its shape in the reply, and its part of the reply's JSON."""
 
 _LENGTH = b"\r\ninference-header-content-length:"
 _OK = 200
@@ -68,7 +69,7 @@ class Decoder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The outputs, in the order of the first reply."""
+        """The output names, in the order of the first reply."""
         return self._names
 
     @property
@@ -93,7 +94,9 @@ class Decoder:
         return "json" if is_json else "binary"
 
     def __call__(self, reply: Reply, samples: int) -> Outputs:
-        """Returns a single output unchanged, and several outputs by name. Raises Refused or BadAnswer."""
+        """Returns a single output unchanged, and several outputs by name. Raises Refused if the server reports an
+        error, and BadAnswer if the reply is invalid.
+        """
         outputs = self._named(reply, samples)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -277,7 +280,7 @@ def _json_bytes(head: bytes, body: int) -> int | None:
 
 
 def _binary_bytes(about: Mapping[str, Any], output: Tensor) -> int | None:
-    """Returns the size of an output's binary values; None if they are in the JSON."""
+    """Returns the size of an output's binary values; None if the values are in the JSON."""
     parameters = about.get("parameters")
     if not isinstance(parameters, dict) or "binary_data_size" not in parameters:
         return None
@@ -300,7 +303,7 @@ def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
 
 
 def wrong_size(output: Tensor, shape: Sequence[int], size_bytes: int) -> BadAnswer:
-    """Returns the error for an output whose binary values do not have the size of its shape."""
+    """Returns the error for an output whose binary values do not have the size that its shape requires."""
     expected = prod(shape) * ON_THE_WIRE[output.datatype].itemsize
     return BadAnswer(
         f"output {output.name!r} of shape {list(shape)} has {size_bytes} bytes, not {expected}"

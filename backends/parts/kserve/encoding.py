@@ -11,10 +11,10 @@ from harness.remote import Buffer, Headers, Request
 from harness.types import Array, Batch
 
 REQUEST_ID = "0"
-"""The id of every request. Models of the KServe SDK copy it into their reply, and fail if it is missing."""
+"""The id of every request. Models of the KServe SDK copy the id into their replies, and fail if the id is missing."""
 
 MOST_HEADS = 4096
-"""Number of request heads that are cached, for inputs of varying shape."""
+"""Maximum number of cached request heads; inputs of varying shape need several heads."""
 
 _JSON = (("Content-Type", "application/json"),)
 
@@ -101,7 +101,7 @@ class Encoder:
         return Request(self.path, headers, [text])
 
     def _head(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[bytes, Headers]:
-        """Returns the JSON part of a binary request, and the headers. sizes: bytes of each input's values."""
+        """Returns the JSON part of a binary request, and the headers. sizes: the size of each input's values in bytes."""
         return _binary(
             [
                 {**self._about(name, rows), "parameters": {"binary_data_size": sizes[name]}}
@@ -119,7 +119,7 @@ class Encoder:
         return _prefixed(rows)
 
     def arrays(self, batch: Batch) -> Mapping[str, Array]:
-        """Returns the inputs, padded to the model's fixed batch if it has one."""
+        """Returns the inputs, padded if the model has a fixed batch."""
         return batch.inputs if self._size is None else self._padded(batch, self._size)
 
     def check(self, arrays: Mapping[str, Array]) -> None:
@@ -180,7 +180,7 @@ def _prefixed(rows: Array) -> bytes:
 
 
 def _plain(name: str, rows: Array) -> list[Any]:
-    """Returns one flat list, which every server accepts."""
+    """Returns the values as one flat list, which every server accepts."""
     values: list[Any] = rows.reshape(-1).tolist()
     if rows.dtype.kind not in "OS":
         return values

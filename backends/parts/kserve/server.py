@@ -16,29 +16,32 @@ from harness.remote import Exchange, Reply, Request, ServerTotals
 _OK = 200
 _MOST_VALUES = 2**31
 _NOT_THERE = (404, 405, 501)
-"""Statuses of servers without an endpoint, because the protocol makes some endpoints optional."""
+"""Statuses that a server returns for an endpoint that it lacks; the protocol makes some endpoints optional."""
 
 
 class ServedModel(NamedTuple):
     """A server's description of a model."""
 
     path: str
-    """The path of its endpoints, e.g. `/v2/models/digits`."""
+    """The path of the model's endpoints, such as `/v2/models/digits`."""
     server: str
-    """Name and version, e.g. `triton 2.51.0`; `unknown` if the server does not report them."""
+    """Name and version of the server, such as `triton 2.51.0`; `unknown` if the server does not report them."""
     platform: str
     inputs: tuple[Tensor, ...]
     """The model's inputs; () if the server reports none."""
     outputs: tuple[Tensor, ...]
     max_batch: int | None
-    """Number of samples in the largest request; None if the server has or states no limit."""
+    """Number of samples in the largest request; None if the server has no limit or does not state one."""
     properties: Mapping[str, object] = MappingProxyType({})
-    """Properties of the model that the protocol does not define, e.g. precision and threads, which our `serve` reports.
+    """Properties of the model that the protocol does not define, e.g. precision and threads, which the harness's
+    `serve` reports.
     """
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
-    """Reads the model's metadata. Raises a ConfigError unless a server of this protocol is ready and has the model."""
+    """Reads the model's metadata. Raises a ConfigError if no server of this protocol is ready, or if the server lacks
+    the model.
+    """
     path = f"/v2/models/{quote(model, safe='')}"
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"
@@ -76,16 +79,18 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
 
 
 def name(exchange: Exchange) -> str:
-    """Returns the server's name: Triton's --id, the --name of our `serve`; '' if the server reports none."""
+    """Returns the server's name, which is Triton's --id or the --name of the harness's `serve`; '' if the server
+    reports none.
+    """
     told = (_object(exchange(_get("/v2"))) or {}).get("name")
     return told if isinstance(told, str) else ""
 
 
 def totals(exchange: Exchange, path: str) -> ServerTotals | None:
-    """Returns the statistics of Triton and similar servers; None if the server has none.
+    """Returns the statistics of Triton and similar servers; None if the server reports none.
 
-    path: the path of the model's endpoints. Several versions of a model are summed. Source: Triton's statistics
-    extension.
+    path: the path of the model's endpoints. Sums the statistics over all versions of the model. Source: Triton's
+    statistics extension.
     """
     content = _object(exchange(_get(f"{path}/stats")))
     if content is None:
@@ -172,7 +177,7 @@ def _no_such_model(exchange: Exchange, model: str, version: str | None, said: st
 
 
 def _index(exchange: Exchange) -> Sequence[Mapping[str, Any]]:
-    """Returns the models that the server lists; () if it has no such endpoint."""
+    """Returns the models that the server lists; () if the server has no endpoint for a list."""
     headers = (("Content-Type", "application/json"),)
     reply = exchange(Request("/v2/repository/index", headers, (b"{}",)))
     content = _json(reply) if reply.status == _OK else None

@@ -1,5 +1,5 @@
-"""Translates requests with HTTP paths and JSON to gRPC calls, and their replies to JSON. server.py can then read what
-servers report in the same way for both transports.
+"""Translates requests with HTTP paths and JSON to gRPC calls, and the replies back to JSON, so that server.py handles
+both transports in the same way.
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and
 github.com/triton-inference-server/common, protobuf/grpc_service.proto and model_config.proto.
 """
@@ -40,7 +40,7 @@ def transcoded(exchange: Exchange) -> Exchange:
 
 
 def _call(path: str) -> tuple[str, bytes, Callable[[memoryview], object]]:
-    """Returns a path's method, its message, and the function that turns its reply into JSON."""
+    """Returns the gRPC method for a path, the message to send, and the function that turns the reply into JSON."""
     if path in _OF_THE_SERVER:
         method, read = _OF_THE_SERVER[path]
         return method, b"", read
@@ -66,7 +66,7 @@ def _text(message: memoryview, number: int) -> str:
 
 
 def _number(message: memoryview, number: int) -> int:
-    """Returns an integer; 0 if the message omits it."""
+    """Returns the integer in a field; 0 if the message omits the field."""
     return next((v for n, v in fields(message) if n == number and isinstance(v, int)), 0)
 
 

@@ -18,9 +18,10 @@ Answer = Callable[[Mapping[str, Array]], Outputs]
 def check_differs(
     option: str, title: str, inputs: Sequence[TensorSpec], exact: Answer, reduced: Answer
 ) -> None:
-    """Raises a ConfigError if both answers to noise are identical bit by bit, because the option then has no effect.
+    """Raises a ConfigError if both answers to the same noise are identical bit by bit, because the option then has no
+    effect.
 
-    exact: answers in float32. reduced: answers with the option, e.g. `precision=f16`.
+    exact: answers in float32. reduced: answers with the option, such as `precision=f16`.
     """
     batch = noise(inputs)
     if all(map(np.array_equal, _arrays(exact(batch)), _arrays(reduced(batch)))):
@@ -30,7 +31,7 @@ def check_differs(
 
 
 def noise(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Returns one sample of noise for each input; integers are 0, a row that every table has."""
+    """Returns one sample of noise for each input; integers are 0, because every table has a row 0."""
     random = np.random.default_rng(0)
     batch: dict[str, Array] = {}
     for name, dtype, shape in inputs:

@@ -21,7 +21,7 @@ _DIMS = 0
 """Field number of Input."""
 
 _COMMON, _WEIGHT, _, _QUANTISED, _SYMMETRIC = range(5)
-"""Field numbers of Convolution2D, which also stores the weights of products."""
+"""Field numbers of Convolution2D, which also stores the weights of matrix products."""
 
 _STRIDE_X, _STRIDE_Y, _ROWS = 4, 5, 10
 """Field numbers of Convolution2DCommon; the last is the number of output channels."""
@@ -53,7 +53,7 @@ _KINDS = {
     107: "Unsqueeze",
     129: "ConvertTensor",
 }
-"""Types of operations that MNN computes when it resizes a session, so they do not occur in a run."""
+"""Types of operations that MNN computes when it resizes a session; such operations do not occur in a run."""
 
 
 def kind_name(number: int) -> str:
@@ -67,7 +67,7 @@ class Operation(NamedTuple):
     type: int
     """Number of the type in MNN's list of operations."""
     dims: tuple[int, ...]
-    """Sizes that an input records, with -1 for an open one; () for other operations."""
+    """Sizes that an input records, with -1 for an open size; () for other operations."""
     weights: tuple[tuple[int, ...], str] | None
     """Shape and number type; None if the file stores no weights for the operation."""
     strides: tuple[int, ...] = ()
@@ -130,7 +130,7 @@ class _Buffer:
         return at + self.number(at) if at else 0
 
     def vector(self, at: int) -> tuple[int, int]:
-        """Returns the length and the first position of the vector of a field; (0, 0) if it is absent."""
+        """Returns the length and the first position of the vector of a field; (0, 0) if the field is absent."""
         start = self.followed(at)
         if not start:
             return 0, 0
@@ -149,7 +149,7 @@ class _Buffer:
             yield self.followed(first + 4 * index)
 
     def text(self, start: int) -> str:
-        """Returns the string that begins at `start`; '' if it is absent."""
+        """Returns the string that begins at `start`; '' if the field is absent."""
         if not start:
             return ""
         length = self.number(start)
@@ -202,7 +202,9 @@ def _constant(buffer: _Buffer, main: int) -> tuple[tuple[int, ...], str] | None:
 
 
 def _weights(buffer: _Buffer, main: int, rows: int) -> tuple[tuple[int, ...], str] | None:
-    """Returns the weights of a Convolution2D. Without a scheme for activations, MNN expands packed weights on loading."""
+    """Returns the weights of a Convolution2D. Without a quantisation scheme for activations, MNN expands packed weights
+    on loading.
+    """
     count, _ = buffer.vector(buffer.field(main, _WEIGHT))
     if not count and (packed := buffer.followed(buffer.field(main, _QUANTISED))):
         count, _ = buffer.vector(buffer.field(packed, _BUFFER))

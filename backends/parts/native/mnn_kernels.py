@@ -19,7 +19,7 @@ class _Call(NamedTuple):
     name: str
     kind: str
     shape: tuple[int, ...]
-    """Shape of its first output."""
+    """Shape of the operation's first output."""
     start_ns: int
     end_ns: int
 
@@ -99,7 +99,7 @@ class MnnProfiler(TwinProfiler):
         )
 
     def _wiring(self) -> Wiring:
-        """Returns the graph in the file; operations that read nothing are weights."""
+        """Returns the graph in the file; operations without inputs are weights."""
         file = self._backend.file
         inputs = tuple(file.inputs)
         others = [one for one in file.operations if one.type != mnn_file.INPUT]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 _MAGIC = "7767517"
 _BINARY_MAGIC = int(_MAGIC).to_bytes(4, "little")
 _MOST_BYTES = 1 << 26
-"""Maximum size of a .param file in bytes: it has one line per layer, and the largest published files have several
-thousand lines.
+"""Maximum size of a .param file in bytes; such a file has one line per layer, and the largest published files have
+several thousand lines.
 """
 
 _MOST_DIMENSIONS = 4
@@ -70,7 +70,7 @@ def param_of(path: Path) -> Path:
 
 
 def weights_of(param: Path) -> Path:
-    """Returns the .bin next to the .param. Raises a ValueError if it is missing."""
+    """Returns the .bin next to the .param. Raises a ValueError if the .bin is missing."""
     weights = param.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"its weights, {weights.name}, are missing: put them next to it")
@@ -118,7 +118,7 @@ def _layer(words: Sequence[str]) -> Layer:
 
 
 def _check_wiring(layers: Sequence[Layer]) -> None:
-    """Refuses a layer that reads a blob which no earlier layer writes."""
+    """Refuses a layer that reads a blob if no earlier layer writes the blob."""
     known: set[str] = set()
     for layer in layers:
         if unknown := [blob for blob in layer.bottoms if blob not in known]:
@@ -129,7 +129,7 @@ def _check_wiring(layers: Sequence[Layer]) -> None:
 
 
 def inputs_of(layers: Sequence[Layer]) -> dict[str, tuple[int, ...] | None]:
-    """Returns input -> the shape of one sample, slowest dimension first; None if the file does not record it."""
+    """Maps an input to the shape of one sample, slowest dimension first; None if the file does not record the shape."""
     found: dict[str, tuple[int, ...] | None] = {}
     for layer in (one for one in layers if one.kind == _INPUT):
         sizes = [layer.number(key) for key in (_C, _D, _H, _W)]
@@ -194,11 +194,12 @@ _FREE = frozenset(
         *("MemoryData", "Noop", "Cast"),
     }
 )
-"""Types of layers without products."""
+"""Types of layers without convolutions or matrix products."""
 
 
 def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Returns the number of multiplications in convolutions and products; None if it is unknown for a layer.
+    """Returns the number of multiplications in convolutions and matrix products; None if the number is unknown for a
+    layer.
 
     shapes: the shape of each blob for one sample.
     """
@@ -244,8 +245,8 @@ def _reader(layers: Sequence[Layer], name: str) -> Layer | None:
 
 
 def _wanted(layer: Layer) -> int:
-    """Returns the input size of a layer: the channels of a convolution, or the numbers of a product; 0 if it is
-    unknown.
+    """Returns the input size of a layer, which is the number of channels of a convolution or the length of a matrix
+    product's input; 0 if the size is unknown.
     """
     at = _WEIGHTS.get(layer.kind)
     rows = layer.number(at.rows) if at else 0

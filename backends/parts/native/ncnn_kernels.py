@@ -1,7 +1,7 @@
-"""Times each layer of an ncnn net by extracting one blob after another, because ncnn computes only the layers up to the
-blob.
+"""Times each layer of an ncnn net by extracting one blob after another; ncnn computes only the layers up to the
+extracted blob.
 
-ncnn's own timer is compiled into its C++ benchmark and not into its Python package.
+ncnn's timer is part of ncnn's C++ benchmark, but not of ncnn's Python package.
 """
 
 import time
@@ -28,7 +28,9 @@ _ABSENT = {
 
 
 Step = Callable[[Any, int, Sequence[tuple[str, int]]], None]
-"""Computes a layer. Arguments: ncnn's extractor, the layer's number, and the name and number of each blob it writes."""
+"""Computes a layer. Arguments: ncnn's extractor, the layer's number, and the name and number of each blob that the
+layer writes.
+"""
 
 
 class Layered(Backend, Protocol):
@@ -51,7 +53,7 @@ class NcnnProfiler(TwinProfiler):
         self._backend = twin
         self._recorded: dict[int, int] = {}
         self._calls: list[Mapping[int, int]] = []
-        """For each call: number of a kernel -> its time in ns, summed over all samples."""
+        """Maps, for each call, the number of a kernel to the kernel's time in ns, summed over all samples."""
         self._runs_ns: list[int] = []
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._size = 1

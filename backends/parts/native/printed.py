@@ -1,4 +1,6 @@
-"""Redirects what a C or C++ library prints to stdout to stderr, because stdout is reserved for the harness's results."""
+"""Redirects the output of a C or C++ library from stdout to stderr, because stdout is reserved for the harness's
+results.
+"""
 
 import ctypes
 import os

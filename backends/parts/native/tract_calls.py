@@ -1,7 +1,7 @@
 """Runs a network through the functions of tract's library (tract.h), with memory that is allocated once.
 
 The functions of tract's Python package determine types, counts and shapes again in each call, which takes longer than
-running a small network.
+the computation of a small network.
 """
 
 import ctypes
@@ -59,7 +59,8 @@ class _Packaged:
 class _Functions:
     """Functions of tract's library, declared in tract.h.
 
-    Short functions keep Python's GIL. If they released it for a microsecond, another thread would take it.
+    Short functions keep Python's GIL. If a short function released the GIL for a microsecond, another thread would take
+    it.
     """
 
     def __init__(self) -> None:

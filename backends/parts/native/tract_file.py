@@ -1,4 +1,4 @@
-"""Reads the names of a network's outputs from its file, because tract names them after the node that computes them."""
+"""Reads the names of a network's outputs from its file, because tract names an output after the node that computes it."""
 
 import re
 import tarfile

@@ -1,7 +1,7 @@
 """Reads tract's own profile: the mean time of each prepared operation, assigned to a node of the file.
 
-tract names an operation after a node, with a suffix if a node has several: `conv1.im2col`. The profile reports no
-tensors.
+tract names an operation after a node; if a node has several operations, each has a suffix, as in `conv1.im2col`. The
+profile reports no tensors.
 """
 
 import json
@@ -25,7 +25,9 @@ _TENSOR_NAME, _VALUE_NAME = 8, 1
 """Field numbers of ONNX's ModelProto, GraphProto, NodeProto, TensorProto and ValueInfoProto."""
 
 _PRODUCT = "OptMatMul"
-"""tract's operation for convolutions and products; it includes activations and additions that follow."""
+"""tract's operation for convolutions and matrix products; the operation includes the activations and additions that
+follow.
+"""
 
 _ABSENT = {
     "spread": "tract reports means over a few seconds, so these means are not trimmed",
@@ -43,7 +45,7 @@ class _Operation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A node of the file with the operations that are named after it."""
+    """A node of the file, with the operations that have the node's name."""
 
     node: WiredNode
     operations: Sequence[_Operation]
@@ -134,7 +136,7 @@ def _texts(message: memoryview, number: int) -> list[str]:
 
 
 def _operations(report: Mapping[str, Any]) -> Iterator[_Operation]:
-    """Yields the operations of the outer network that took time, in tract's order."""
+    """Yields the operations of the outer network in tract's order, except operations that took no time."""
     nodes = [one for one in report["nodes"] if not one["qualified_id"][0]]
     for one in sorted(nodes, key=lambda node: int(node["qualified_id"][1])):
         seconds = one.get("secs_per_iter")
@@ -164,7 +166,9 @@ def _owner(name: str, names: Mapping[str, int]) -> int | None:
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:
-    """Joins a convolution or product with the node whose name tract gives to the operation that computes both."""
+    """Joins a convolution or matrix product with the next node if tract computes both in one operation, which has the
+    name of the next node.
+    """
     readers: dict[str, int] = {}
     for part in parts:
         for tensor in part.node.inputs:

@@ -27,7 +27,9 @@ class Calls:
             own["arguments"] += function.get("arguments") or ""
 
     def answer(self, text: str) -> str:
-        """Returns the calls as a list in OpenAI's form, without their random ids; returns `text` without calls."""
+        """Returns the calls as a list in OpenAI's form, without their random ids; returns `text` if the reply has no
+        calls.
+        """
         calls = [
             {"type": "function", "function": self._calls[number]} for number in sorted(self._calls)
         ]

@@ -11,13 +11,13 @@ tokens.
 """
 
 SPECIAL_TOKENS = 16
-"""An answer with more tokens than this beyond its text is contradictory; the allowance covers its end and marks, e.g.
-of a turn.
+"""Maximum number of tokens that an answer may have beyond the bytes of its text: the end token and marks, e.g. of a
+turn. A larger number is a contradiction.
 """
 
 UNSHOWN_TOKENS = 4
-"""More tokens without text than this cause a doubt; the allowance covers the end and the bytes of an incomplete
-character.
+"""Maximum number of tokens that an answer may have beyond the bytes of its text without causing a doubt: the end token
+and the bytes of an incomplete character.
 """
 
 CALL_TOKENS = 16
@@ -36,7 +36,9 @@ _DETAILS = (
     ("cached", "prompt_tokens_details", "cached_tokens", 0),
     ("reasoning", "completion_tokens_details", "reasoning_tokens", 1),
 )
-"""The harness's name for a count, its object in `usage`, its key in that object, and the smallest valid count."""
+"""The harness's name for a count, the object in `usage` that contains the count, the count's key in that object, and
+the smallest valid count.
+"""
 
 _UNREADABLE = "unreadable"
 
@@ -94,11 +96,13 @@ def usage_of(
 ) -> Usage:
     """Returns the token counts that a complete answer reports.
 
-    counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
-    earlier count in the stream was larger. ignores_end: whether the model continues after its end, with tokens that add
-    no text. shown: tokens of a stream that were counted together with text, after the first token. silent: with
-    `ignores_end`, the tokens that add no text after the first text. spare: additional tokens that calls and stop
-    strings may have without text.
+    counts: the result of `counts_in`; for a stream, the last result.
+    ids: the token ids; None if the server returned no ids.
+    fell: whether an earlier count in the stream was larger.
+    ignores_end: whether the model continues after its end, with tokens that add no text.
+    shown: number of tokens in a stream that were counted together with text, after the first token.
+    silent: with `ignores_end`, the number of tokens that add no text after the first text.
+    spare: number of additional tokens that calls and stop strings may have without text.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -164,7 +168,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Returns by how much the tokens exceed the bytes of the text, because a token with text has at least one byte."""
+    """Returns the surplus of tokens over bytes of text; a token with text has at least one byte."""
     # In this case, the tokens cannot exceed the bytes, because a character has at least one byte.
     if tokens <= len(text):
         return 0

@@ -1,7 +1,7 @@
-"""Translates OpenAI's Responses API and Anthropic's Messages API into chunks of chat completions. Has no side effects.
+"""Translates OpenAI's Responses API and Anthropic's Messages API into chunks of chat completions, which the readers of
+chat completions accept. Has no side effects.
 
-The readers for chat completions can then read them. Sources: OpenAI's API reference, "Streaming events" of
-/v1/responses; Anthropic's API reference, "Streaming messages".
+Sources: OpenAI's API reference, "Streaming events" of /v1/responses; Anthropic's API reference, "Streaming messages".
 """
 
 import json
@@ -26,7 +26,9 @@ class Endpoint(NamedTuple):
     least_tokens: int
     """The smallest limit that the API accepts."""
     encode: Callable[[bytes], bytes]
-    """Turns a prompt's fields without `{`, as a prompt dataset writes them, into the endpoint's fields."""
+    """Turns a prompt's fields into the endpoint's fields; the prompt dataset writes the fields as JSON without the
+    opening `{`.
+    """
     chunk: Callable[[Content], Content]
     """Converts an event of a stream to a chunk of a chat completion."""
     whole: Callable[[Content], Content]
@@ -88,7 +90,7 @@ def _response_usage(response: Content) -> Content:
 
 
 def _response_end(response: Content) -> str:
-    """Returns the finish_reason of a chat completion."""
+    """Returns the finish_reason that the chat completion gets."""
     if response.get("status") != "incomplete":
         return "stop" if response.get("status") == "completed" else str(response.get("status"))
     details = response.get("incomplete_details")

@@ -12,7 +12,7 @@ _TEXTS = (b'"content":"', b'"text":"')
 
 
 class Fresh:
-    """One prefix for all prompts of a run. Prompts that share a prefix therefore still share one."""
+    """One prefix for all prompts of a run. Prompts that share a prefix in the dataset therefore still share a prefix."""
 
     def __init__(self, seed: str) -> None:
         """seed: `on` draws a random seed."""
@@ -43,7 +43,7 @@ class Fresh:
         return b"%b[%b] %b" % (sample[:at], json.dumps(self.seed)[1:-1].encode(), sample[at:])
 
     def _beginning(self, ids: bytes) -> bytes:
-        """Returns a prefix of token ids drawn from the first prompt, because the model is sure to know them."""
+        """Returns a prefix of token ids drawn from the first prompt, because the model is sure to know these ids."""
         if not self._ids:
             drawn = random.Random(self.seed).choices(json.loads(ids), k=_TOKENS)
             self._ids = ",".join(map(str, drawn)).encode()

@@ -1,4 +1,4 @@
-"""Spreads prompts over several models on a server by weight, e.g. LoRA adapters."""
+"""Spreads prompts over several models on a server, such as LoRA adapters, in proportion to their weights."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _BITS = 64
 
 class Mix:
     """Models with their weights in the mix. A digest of a prompt's content selects the model, so that every run selects
-    the same one.
+    the same model for a prompt.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:

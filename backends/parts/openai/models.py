@@ -14,7 +14,8 @@ _SERVER_ERROR = 500
 
 
 def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) -> tuple[str, str]:
-    """Returns the server's name for the model, and the server's software, or `unknown`.
+    """Returns the server's name for the model, and the name and version of the server's software (`unknown` if not
+    reported).
 
     named: the model, if an option other than `served` names it; otherwise None.
     """

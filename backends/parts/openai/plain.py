@@ -26,7 +26,7 @@ class Plain:
     """Value of --backend-option endpoint."""
     path: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
-    """Options other than endpoint, served and body, with a description of their values for messages."""
+    """Maps each option, except endpoint, served and body, to a description of its values for messages."""
     several: ClassVar[bool] = False
     """True if a request may contain several samples."""
 
@@ -100,7 +100,9 @@ def prompts_of(batch: Batch, endpoint: str) -> list[dict[str, Any]]:
 
 
 def text_of(fields: dict[str, Any], endpoint: str) -> str:
-    """Removes the prompt from a sample's fields, and returns it. Raises a ValueError if it is not a string."""
+    """Removes the prompt from a sample's fields, and returns the prompt. Raises a ValueError if the prompt is not a
+    string.
+    """
     fields.pop("max_tokens", None)
     prompt = fields.pop("prompt", None)
     if not isinstance(prompt, str):
@@ -109,7 +111,9 @@ def text_of(fields: dict[str, Any], endpoint: str) -> str:
 
 
 def json_of(reply: Reply) -> dict[str, Any]:
-    """Returns the JSON object of a reply. Raises Refused or BadAnswer."""
+    """Returns the JSON object of a reply. Raises Refused if the server reports an error, and BadAnswer if the reply is
+    invalid.
+    """
     if reply.status != _OK:
         raise refused(reply)
     try:

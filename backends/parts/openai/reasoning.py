@@ -1,8 +1,8 @@
 """Finds the start of the answer in a stream in which the model first writes its reasoning. Has no side effects."""
 
 _CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
-"""Maps the mark that opens the reasoning to the mark that closes it. Used if the server does not separate reasoning
-from answer.
+"""Maps the mark that opens the reasoning to the mark that closes it. Used if the server does not separate the reasoning
+from the answer.
 """
 
 _LONGEST = max(map(len, _CLOSING.values()))
@@ -16,13 +16,13 @@ def has_mark(content: str) -> bool:
 class AnswerStart:
     """Receives the texts of one stream, one after another.
 
-    A chat template can open the reasoning in the prompt, so that the stream contains only the closing mark. In that
-    event, the answer starts a second time.
+    A chat template can open the reasoning in the prompt, so that the stream contains only the closing mark. The answer
+    then starts a second time.
     """
 
     def __init__(self) -> None:
         self.times = 0
-        """How many times the answer has started."""
+        """Number of times that the answer has started."""
         self.is_answer = False
         """True if the latest text belongs to the answer."""
         self.has_reasoning = False

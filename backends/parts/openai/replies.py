@@ -51,7 +51,9 @@ class Reading(NamedTuple):
     endpoint: Endpoint | None = None
     """The endpoint whose replies are translated; None for completions and chat completions."""
     models: frozenset[str] = frozenset()
-    """The names of the model in replies before the run; empty if they contained none, or if names are not checked."""
+    """The names of the model in replies before the run; empty if these replies contained no name, or if names are not
+    checked.
+    """
 
 
 class Completion:
@@ -65,7 +67,9 @@ class Completion:
         """The model's name in the reply."""
 
     def answer(self, reply: Reply) -> list[Array]:
-        """Returns one answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
+        """Returns one answer: token ids as int32, or UTF-8 as uint8. Raises Refused if the server reports an error, and
+        BadAnswer if the reply is invalid.
+        """
         if reply.status != _OK:
             raise refused(reply)
         content = json_in(bytes(reply.body), "the reply")
@@ -114,7 +118,7 @@ class Completion:
 
 
 def id_of(content: Mapping[str, Any]) -> str:
-    """Returns the id of a reply or chunk, or '' if it has none."""
+    """Returns the id of a reply or chunk, or '' if the content has no id."""
     name = content.get("id")
     return name if isinstance(name, str) else ""
 
@@ -131,8 +135,8 @@ def checked(content: Any) -> Mapping[str, Any]:
 
 
 def model_of(content: Mapping[str, Any], reading: Reading) -> str:
-    """Returns the model's name in a reply or chunk, or '' if it has none. Raises BadAnswer if the name is a different
-    model's.
+    """Returns the model's name in a reply or chunk, or '' if the content has no name. Raises BadAnswer if the name
+    belongs to a different model.
     """
     model = content.get("model")
     if not isinstance(model, str) or not model:
@@ -146,9 +150,7 @@ def model_of(content: Mapping[str, Any], reading: Reading) -> str:
 
 
 def _is_error(content: Any) -> bool:
-    """Returns whether a reply is an error: it contains `error`, an `object` of the kind error, or a message without an
-    answer.
-    """
+    """Returns whether a reply is an error: it contains `error`, the `object` "error", or a message without an answer."""
     if not isinstance(content, dict):
         return False
     if content.get("error") or content.get("object") == "error":
@@ -168,7 +170,7 @@ def json_in(text: bytes, what: str) -> Any:
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the choice in a reply or chunk; None if it has none, as in a chunk with only the usage."""
+    """Returns the choice in a reply or chunk; None if the content has no choices, as in a chunk with only the usage."""
     choices = content.get("choices")
     if choices is None or choices == []:
         return None
@@ -188,11 +190,11 @@ class Parts(NamedTuple):
     answer: str
     """The message, a refusal, and the names and arguments of calls."""
     ids: list[int] | None
-    """Token ids; None if the choice has none."""
+    """Token ids; None if the choice has no ids."""
     has_call: bool = False
     """True if a tool is called."""
     calls: int = 0
-    """Number of calls that begin in this choice, with the name of the function."""
+    """Number of calls that begin in this choice; a call begins with the name of its function."""
 
     @property
     def text(self) -> str:
@@ -236,7 +238,9 @@ def _calls(inner: Mapping[str, Any]) -> list[Any]:
 
 
 def end_of(finish_reason: Any, reading: Reading) -> str:
-    """Returns the finish_reason of a complete answer; '' if the answer has none, or if any end is accepted. Raises CutOff."""
+    """Returns the finish_reason of a complete answer; '' if the answer has no finish_reason, or if any end is accepted.
+    Raises CutOff if the answer is incomplete.
+    """
     if reading.takes_any_end:
         return ""
     if finish_reason is None or finish_reason == "":

@@ -1,4 +1,4 @@
-"""Finds signs that a server does not answer in the way it appears to. Has no side effects."""
+"""Finds signs that a server's replies hide how the server really answers. Has no side effects."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ LEAST_TEXT = 2 * _LEAST_TOKENS - 1
 """Minimum number of characters in a text with _LEAST_TOKENS words."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""A stream is suspicious if it has more chunks than tokens times this ratio plus the extra chunks. A token may be shown
-in two parts, for example at the end of the reasoning.
+"""A stream is suspicious if its number of chunks exceeds the number of tokens times _FEWER_RATIO plus _FEWER_EXTRA. A
+token may be shown in two parts, for example at the end of the reasoning.
 """
 
 _FEW_VALUES = 4
@@ -22,7 +22,7 @@ _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
 
 
 class ChunkCounts:
-    """Counts the chunks of one stream, and stores the token counts that they report."""
+    """Counts the chunks of one stream, and stores the token counts that the chunks report."""
 
     __slots__ = (
         "_count",
@@ -43,7 +43,7 @@ class ChunkCounts:
         """The token count of each chunk with text, if the chunk reports one."""
 
     def take(self, count: int | None, text: str) -> None:
-        """count: tokens of the answer so far, as reported by the server; None if the server does not report them."""
+        """count: tokens of the answer so far, as reported by the server; None if the server reports no count."""
         if text:
             self._texts += 1
         if count is None:
@@ -60,8 +60,8 @@ class ChunkCounts:
         self._count = count
 
     def silent(self, output: int, text: str) -> int:
-        """Returns the number of tokens without text after the first text; if a text has no count, the tokens beyond its
-        bytes.
+        """Returns the number of tokens without text after the first text; if a chunk with text has no count, returns
+        the surplus of tokens over bytes of text.
         """
         if self._uncounted:
             return max(0, output - len(text.encode("utf-8", "replace")))
@@ -70,9 +70,9 @@ class ChunkCounts:
     def signs(
         self, output: int | None, text: str, *, has_call: bool, ignores_end: bool = False
     ) -> list[Sign]:
-        """Returns the signs. output: number of tokens in the whole answer. text: its text. has_call: true if it
-        contains a call, which has tokens that servers do not show. ignores_end: whether tokens without text may follow
-        the first text.
+        """Returns the signs. output: number of tokens in the whole answer. text: the text of the answer. has_call: true
+        if the answer contains a call, which has tokens that servers do not show. ignores_end: whether tokens without
+        text may follow the first text.
         """
         texts = self._texts
         if output is None or texts < _LEAST_CHUNKS:

@@ -1,4 +1,4 @@
-"""Sends audio to be transcribed, and text to be spoken, over OpenAI's API."""
+"""Sends audio for transcription, and text for speech, over OpenAI's API."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -131,7 +131,7 @@ class Sound:
     first_token = None
 
     def __init__(self, duration_ns: Callable[[int], int]) -> None:
-        """duration_ns: returns the duration of a number of bytes."""
+        """duration_ns: returns the duration of the sound in a number of bytes."""
         self._duration_ns = duration_ns
         self.chunks = 0
         """Number of pieces that have arrived so far."""
@@ -142,7 +142,9 @@ class Sound:
         return self.chunks
 
     def answer(self, reply: Reply) -> list[Array]:
-        """Returns the bytes of the sound. Raises Refused or BadAnswer."""
+        """Returns the bytes of the sound. Raises Refused if the server reports an error, and BadAnswer if the reply is
+        invalid.
+        """
         if reply.status != _OK:
             raise refused(reply)
         sound = np.frombuffer(bytes(reply.body), np.uint8)

@@ -56,13 +56,13 @@ class Streamed:
         self._reply_id = ""
         self._start = AnswerStart()
         self.answer_starts = 0
-        """How many times the answer after the reasoning has started; 0 before its first visible text."""
+        """Number of times that the answer after the reasoning has started; 0 before its first visible text."""
         self.usage = Usage()
         self.model = ""
-        """The model's name in the last chunk that has one."""
+        """The model's name in the last chunk that contains a name."""
 
     def feed(self, piece: bytes) -> int:
-        """Returns the number of tokens so far. Faults in the piece are raised only by `answer`."""
+        """Returns the number of tokens so far. Only `answer` raises an error for a fault in the piece."""
         self._fed = True
         if self._fault is None:
             try:
@@ -122,8 +122,8 @@ class Streamed:
         self._count(count, text)
 
     def _count(self, count: int | None, text: str) -> None:
-        """Counts the tokens of one chunk. White space does not count as a first token, because a server can send it
-        before the answer begins.
+        """Counts the tokens of one chunk. White space does not count as a first token, because a server can send white
+        space before the answer begins.
         """
         before = self._tokens
         self._has_uncounted |= bool(text) and count is None
@@ -143,7 +143,9 @@ class Streamed:
         self.chunks += self._tokens > before
 
     def answer(self, reply: Reply) -> list[Array]:
-        """Returns one answer, as Completion does. Raises Refused or BadAnswer, also if the stream was cut off."""
+        """Returns one answer, in the same form as Completion. Raises Refused if the server reports an error, and
+        BadAnswer if the reply is invalid or cut off.
+        """
         if reply.status != _OK:
             return Completion(self._reading).answer(reply)
         if not self._fed:
@@ -219,8 +221,8 @@ def _is_visible(text: str) -> bool:
 
 
 def fields() -> tuple[dict[str, Any], ...]:
-    """Returns the fields that request a stream and its counts, in order of preference, because servers differ in what
-    they accept.
+    """Returns the fields that request a stream and its counts, in order of preference, because servers accept different
+    fields.
     """
     counts = {"include_usage": True}
     each = {**counts, "continuous_usage_stats": True}

@@ -1,4 +1,4 @@
-"""Reads vectors and scores: embeddings as in OpenAI's API, pooling and reranking as in vLLM's."""
+"""Reads vectors and scores: embeddings in the form of OpenAI's API, and the results of vLLM's pooling and reranking."""
 
 import base64
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ _QUOTED = 60
 class Embeddings(Plain):
     """Vectors of texts or token ids, float32. A request may contain up to --max-batch samples.
 
-    encoding: with base64, the server sends the vectors in binary form, which takes both sides less time.
+    encoding: with base64, the server sends the vectors in binary form, which saves time in the server and in the
+    client.
     """
 
     endpoint = "embeddings"
@@ -121,7 +122,9 @@ class Rerank(Plain):
 
 
 def _vector(value: object) -> Array:
-    """Returns a vector; raises a BadAnswer for anything but numbers, or float32 in base64."""
+    """Returns a vector from a list of numbers, or from float32 values in base64; raises a BadAnswer for any other
+    value.
+    """
     try:
         if isinstance(value, str):
             found = np.frombuffer(base64.b64decode(value, validate=True), "<f4")

@@ -1,4 +1,4 @@
-"""Checks a treelite checkpoint (format 4), because treelite itself reads it without checks.
+"""Checks a treelite checkpoint (format 4), because treelite reads a checkpoint without checks.
 
 With a damaged file, native code could read outside its arrays, or follow a tree endlessly.
 """
@@ -66,7 +66,7 @@ def is_checkpoint(head: bytes) -> bool:
 
 
 def check(path: Path) -> None:
-    """Raises a ValueError if treelite cannot read the checkpoint, or would read outside its arrays."""
+    """Raises a ValueError if treelite cannot read the checkpoint, or would read outside the file's arrays."""
     reader = _Reader(mapped(path))
     for _ in range(3):
         reader.number("i")

@@ -1,4 +1,4 @@
-"""Recognises from its content whether a tree file was written by XGBoost, LightGBM or treelite."""
+"""Recognises the writer of a tree file (XGBoost, LightGBM or treelite) from the content of the file."""
 
 import re
 from pathlib import Path
@@ -47,6 +47,6 @@ def kind_of(path: Path) -> Kind:
 
 
 def is_text(path: Path) -> bool:
-    """Returns whether an XGBoost file is JSON (as opposed to UBJSON)."""
+    """Returns whether an XGBoost file is JSON; otherwise, the file is UBJSON."""
     with path.open("rb") as file:
         return _XGBOOST_TEXT.match(file.read(_HEAD_BYTES)) is not None

@@ -1,4 +1,4 @@
-"""Predicts with a forest, with the predictor of the framework that wrote the file, or with treelite's GTIL."""
+"""Predicts with a forest; uses the predictor of the framework that wrote the file, or treelite's GTIL."""
 
 import json
 import warnings
@@ -27,16 +27,18 @@ class Predictor(NamedTuple):
     features: int
     """The number of columns of a table."""
     trees: int | None
-    """Number of trees; None if the framework does not report it."""
+    """Number of trees; None if the framework does not report the number."""
     dtype: str
     """The number type of the thresholds with which features are compared."""
     threads: int
     scores: Callable[[Array], Array]
-    """Maps (n, features) to (n, scores of a sample)."""
+    """Maps an array of shape (n, features) to an array of shape (n, scores per sample)."""
 
 
 def opened(path: Path, kind: Kind, threads: int, *, by_gtil: bool) -> Predictor:
-    """Loads a forest; raises a PluginUnavailable if the framework is not installed, or the framework's own exceptions."""
+    """Loads a forest. Raises a PluginUnavailable if the framework is not installed; the framework may raise other
+    exceptions.
+    """
     if kind == "treelite" or by_gtil:
         return _of_treelite(path, kind, threads)
     return _OWN[kind](path, threads)
@@ -64,7 +66,9 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
 
 
 def _flat(answers: Array) -> Array:
-    """Turns GTIL's (n, targets, classes) into (n, classes) or (n, targets) if the other number is 1."""
+    """Turns GTIL's (n, targets, classes) into (n, classes) if there is one target, or into (n, targets) if there is one
+    class.
+    """
     if answers.shape[1] == 1:
         return answers[:, 0]
     return answers[..., 0] if answers.shape[2] == 1 else answers

@@ -29,9 +29,10 @@ _TABLE = '{"data":[%d,true],"shape":[%d,%d],"typestr":"%s","version":3}'
 
 
 def scores_of(booster: Any) -> Callable[[Array], Array]:
-    """Returns a function (n, features) -> (n, scores of a sample), which only one thread may call at a time.
+    """Returns a function that maps (n, features) to (n, scores per sample), and that only one thread may call at a
+    time.
 
-    If XGBoost's library lacks the function, `inplace_predict` is used.
+    If XGBoost's library lacks the C function, `inplace_predict` is used.
     """
     from xgboost import core
 

@@ -1,15 +1,15 @@
-"""Decodes image files with any of four decoders, which return the same pixels wherever the image format defines them
+"""Decodes image files with any of four decoders, which return the same pixels if the image format defines the pixels
 exactly.
 
 Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
-EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. An alpha channel is
-dropped.
+EXIF orientation; OpenCV needs a flag to ignore the orientation. If the step `decode` requests grey images, the decoders
+return the luma of a JPEG. An alpha channel is dropped.
 
 Files are not trusted. Therefore, the header is read first, and an image that is too large is refused before it is
 decoded. A truncated JPEG is refused for every decoder, because OpenCV would fill the missing part with grey.
 
 A JPEG has no checksum. If bytes in the middle of the file were overwritten, libjpeg prints a warning and fills the gap.
-Pillow, OpenCV and TensorFlow hide the warning. simplejpeg raises it as an error, so `damage` uses simplejpeg.
+Pillow, OpenCV and TensorFlow hide the warning. simplejpeg raises the warning as an error, so `damage` uses simplejpeg.
 """
 
 import importlib.util
@@ -26,8 +26,8 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""An image with more pixels (width x height) is refused. The limit is Pillow's, at which an RGBA image takes a third of
-a GiB.
+"""An image with more pixels (width x height) is refused. Pillow has the same limit; an RGBA image of this size takes a
+third of a GiB.
 """
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
@@ -103,7 +103,7 @@ def can_see_damage() -> bool:
 
 
 def damage(data: bytes) -> str:
-    """Returns libjpeg's warning about a JPEG; '' if there is no warning, and for other formats.
+    """Returns libjpeg's warning about a JPEG, or '' without a warning and for other formats.
 
     Only the brightness is decoded. Wrong bytes that form valid JPEG data are not detected.
     """

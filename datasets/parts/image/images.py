@@ -16,10 +16,10 @@ _RANK = {"decode": 0, "resize": 1, "crop": 1, "normalise": 2, "layout": 3}
 
 
 class ImageSteps:
-    """Converts the bytes of an image file to one row of the input. Several threads may call it.
+    """Converts the bytes of an image file to one row of the input. Several threads may call the same object.
 
-    The constructor raises a ConfigError that lists all problems of the steps. A call raises a ValueError with the
-    reason if it fails.
+    The constructor raises a ConfigError that lists all problems of the steps. A call that fails raises a ValueError
+    with the reason.
     """
 
     def __init__(self, spec: TensorSpec, steps: Sequence[Step]) -> None:
@@ -133,8 +133,8 @@ Scale = Callable[[Array, int, int], Array]
 
 
 def _pillow(method: str) -> Scale:
-    """Scales with Pillow, which widens the filter for antialiasing when it shrinks an image. OpenCV does this only for
-    `area`.
+    """Scales with Pillow, which widens the filter for antialiasing when an image shrinks. OpenCV widens the filter only
+    for `area`.
     """
     from PIL import Image
 

@@ -184,12 +184,14 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content with which images were compared before their rows were cached; None if there was no comparison."""
+        """The data with which images were compared before their rows were cached, as JSON content; None if images are
+        not compared with any data.
+        """
         return None
 
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
-        """The cache and its folder, or None and the reason for not having a cache.
+        """The cache and its folder, or None and the reason why the dataset has no cache.
 
         The name of the folder is a digest of everything that can change a row.
         """

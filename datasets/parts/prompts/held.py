@@ -13,8 +13,8 @@ class Prompt(NamedTuple):
     """A prompt, which is one line of a file."""
 
     request: bytes
-    """A JSON object with `prompt` (text or token IDs) or `messages` and, if the line has it, `max_tokens`. `framed` in
-    core/formats/prompt_fields.py writes it.
+    """A JSON object with `prompt` (text or token IDs) or `messages`, and with the line's `max_tokens`, if any. `framed`
+    in core/formats/prompt_fields.py writes this object.
     """
     size: int
     """Number of token IDs, or number of bytes in the text or in the messages."""

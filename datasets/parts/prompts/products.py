@@ -34,7 +34,7 @@ https://github.com/mlcommons/inference/blob/master/multimodal/qwen3-vl/src/mlper
   "title": "ProductMetadata",
   "type": "object"
 }"""
-"""JSON Schema of an answer, as the reference prints it in its prompt."""
+"""JSON Schema of an answer, as printed in the reference's prompt."""
 
 SYSTEM = f"""Please analyze the product from the user prompt
 and provide the following fields in a valid JSON object:

@@ -65,7 +65,7 @@ class TokenPrompts(LoadedRows):
         return None
 
     def about(self) -> Mapping[str, object]:
-        """Returns the part of describe() that all such datasets share."""
+        """Returns the part of describe() that all datasets with prompts of token IDs share."""
         return {
             "name": self._name,
             "count": len(self),

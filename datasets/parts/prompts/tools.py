@@ -18,7 +18,8 @@ _FLOAT_NOTE = " This is a float type value."
 
 
 def tool_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a function as a tool. Replaces dots in its name, which OpenAI does not allow.
+    """Returns a BFCL function as a tool in OpenAI's format. Replaces dots in the function's name, because OpenAI does
+    not allow dots.
 
     Raises a LookupError if a part is missing.
     """

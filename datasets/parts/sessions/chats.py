@@ -62,7 +62,7 @@ def _turn(
 
 
 def message(row: object) -> dict[str, Any]:
-    """Returns a message in the format of OpenAI's API. Raises a ValueError if it cannot be sent."""
+    """Returns a message in the format of OpenAI's API. Raises a ValueError if the message cannot be sent."""
     if not isinstance(row, dict):
         raise ValueError(f"a message is {row!r:.40}, but must be an object")
     given = str(row.get("from", row.get("role")))

@@ -76,7 +76,7 @@ def _children(row: Mapping[str, Any], place: str) -> Iterator[str]:
 
 
 def _branches(owner: Mapping[str, Any]) -> Iterator[tuple[str, list[str], Any]]:
-    """Yields (kind, conversations, turn that waits for them). kind: fork, background or spawn."""
+    """Yields (kind, conversations, turn that waits for these conversations). kind: fork, background or spawn."""
     for entry in list_of(owner, "forks"):
         if isinstance(entry, dict):
             yield (
@@ -159,7 +159,9 @@ class _Session:
         history: _History,
         joins: dict[int, list[int]],
     ) -> list[int]:
-        """Adds the conversations that a turn starts. Returns the ends of its forks, which replace the conversation."""
+        """Adds the conversations that a turn starts. Returns the turns that end the forks, because the forks replace
+        the conversation.
+        """
         replaced: list[int] = []
         for kind, children, join_at in _branches(turn):
             for child in children:

@@ -3,8 +3,8 @@
 
 The names of attributes are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` (in parts or as OpenAI's
 messages), `gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. The times of the
-spans show which calls each call waited for. Spans without messages, failed spans, and spans of tools and agents are
-skipped.
+spans show which earlier calls each call waited for. Spans without messages, failed spans, and spans of tools and agents
+are skipped.
 """
 
 import json
@@ -60,7 +60,7 @@ def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], tr
 
 
 def _plain(span: object) -> Mapping[str, Any]:
-    """Returns a span's attributes, which are an object or OTLP's list of keys and values, as an object."""
+    """Returns a span's attributes as an object. The span contains an object, or OTLP's list of keys and values."""
     attributes = span.get("attributes", []) if isinstance(span, dict) else None
     if isinstance(attributes, list):
         return {one["key"]: _value(one["value"]) for one in attributes}

@@ -1,4 +1,4 @@
-"""Reads sessions in the harness's own format. Each line is a session with `turns`, or a single turn as in the dataset
+"""Reads sessions in the harness's format. Each line is a session with `turns`, or a single turn as in the dataset
 `prompts`.
 """
 

@@ -28,7 +28,7 @@ class Settings(NamedTuple):
 class Format(NamedTuple):
     name: str
     is_mine: Callable[[Mapping[str, Any]], bool]
-    """Returns whether the first object of a file shows this format."""
+    """Returns whether the first object of a file shows that the file has this format."""
     read: Callable[[Sequence[_Row], Settings], Iterable[_Session]]
     """Returns the sessions in a file's objects. Raises a ValueError that names the place."""
 
@@ -39,7 +39,9 @@ class Found(NamedTuple):
 
 
 def _each(one: Callable[[Mapping[str, Any], int], list[Turn]]) -> Callable[..., Iterator[_Session]]:
-    """Returns a reader of files in which each object is one session. one: reads an object, given its number."""
+    """Returns a reader of files in which each object is one session. one: reads an object, and also receives the
+    object's number.
+    """
 
     def read(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
         problems: list[str] = []
@@ -82,7 +84,7 @@ _FORMATS = (
     Format("prompts", lambda row: bool(row.keys() & {"prompt", "input_ids", "body"}), _each(lambda r, _: own.prompt(r))),
 )  # fmt: skip
 FORMATS = ("auto", *(one.name for one in _FORMATS))
-"""Values of the option `format`. The result names the format in the same way."""
+"""Values of the option `format`. The run's result uses the same names."""
 
 
 def _is_span(row: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Derives, from the times of calls in a recorded session, which earlier calls each call waited for.
 
-A call waits for every call that had ended when it began. Calls that overlapped do not wait for each other. AIPerf 0.13
-uses the same rule (timing/replay_dependencies.py).
+A call waits for all calls that had ended when the waiting call began. Calls that overlapped do not wait for each other.
+AIPerf 0.13 uses the same rule (timing/replay_dependencies.py).
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,8 +19,8 @@ class Wait(NamedTuple):
     after: tuple[int, ...]
     """Positions of the earlier calls that the call waits for."""
     delay_ns: int
-    """Time from the end of the last of these calls to the start of this call. If it waits for no call, the time from
-    the start of the session's first call.
+    """Time between the end of all these calls and the start of this call. If the call waits for no other call, the time
+    from the start of the session's first call.
     """
 
 

@@ -10,7 +10,7 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Blocks(NamedTuple):
-    """A prompt that is recorded without its tokens. The tokens are generated from the IDs of its blocks."""
+    """A prompt that is recorded without its tokens. The tokens are generated from the IDs of the prompt's blocks."""
 
     scope: int
     """Scope within which the IDs are valid. Within one scope, equal IDs stand for equal tokens."""

@@ -1,4 +1,4 @@
-"""The verb `init`, which writes a template: of options for --config, or of a manifest for --model."""
+"""The verb `init`, which writes a template for a --config file or for a manifest (--model)."""
 
 import argparse
 import json
@@ -138,7 +138,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def options_text(verb: str) -> str:
-    """Returns all options that a file for the verb may contain, as comments. Sets a scenario only if one is required."""
+    """Returns all options that a file for the verb may contain, as comments. Sets a scenario only if the verb requires
+    a scenario.
+    """
     takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
     if verb not in takers:
         raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")

@@ -54,7 +54,7 @@ def _is_in_venv(name: str) -> bool:
 
 
 def _extra_of(name: str) -> str | None:
-    """Returns the extra that a plug-in or shipped model requires; '' if it requires none, or None if the name is
+    """Returns the extra that a plug-in or shipped model requires; '' if it requires no extra, or None if the name is
     unknown.
     """
     extras = [table[name].extra for table in KINDS.values() if name in table]

@@ -41,8 +41,8 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
-"""Maximum time to wait for a connection's first message. Before its first message, a connection does not delay other
-runs.
+"""Maximum time to wait for a connection's first message. A connection that has not sent its first message does not
+delay other runs.
 """
 
 MOST_SILENT = 64
@@ -50,8 +50,8 @@ MOST_SILENT = 64
 """
 
 BUSY_LIMIT_S = 5.0
-"""Maximum time to wait until the previous run's process has ended. If it takes longer, the agent refuses the new run as
-busy.
+"""Maximum time to wait until the previous run's process has ended. If the process takes longer, the agent refuses the
+new run as busy.
 """
 
 _LAST_BYTES = 4000
@@ -152,7 +152,7 @@ def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[
 
 def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str]) -> Setup:
     """Returns the run's setup with a folder on this machine. Raises ConfigError if this host cannot take part or is not
-    allowed to.
+    allowed to take part.
     """
     ours = own_code()
     differing = [what for what, value in ours.items() if message["code"].get(what) != value]

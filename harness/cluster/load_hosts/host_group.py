@@ -1,5 +1,5 @@
-"""Supervises several measured processes as a group. It starts their schedules at the same time, and ends the run if a
-process is lost.
+"""Supervises several measured processes as a group. The group starts the schedules of all processes at the same time,
+and ends the run if a process is lost.
 """
 
 import json
@@ -26,8 +26,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""Delay between the moment when all hosts are ready and the start of the schedule: START_NS or START_ROUND_TRIPS times
-the slowest round trip, whichever is longer, so that every host receives the start time early enough.
+"""After all hosts are ready, the schedule starts with a delay of START_NS or START_ROUND_TRIPS times the slowest round
+trip, whichever is longer. The delay ensures that every host receives the start time early enough.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
@@ -45,13 +45,13 @@ class Host:
     name: str
     process: Supervised
     outdir: Path
-    """Folder for the files from this host's part of the run. The group removes it after the run."""
+    """Folder for the files from this host's part of the run. The group removes the folder after the run."""
     share: Share | None = None
     watchdog: Watchdog | None = None
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """How the connection to this host was lost, or "" if it was not."""
+    """How the connection to this host was lost; "" if the connection was not lost."""
 
     @property
     def ahead_ns(self) -> int:
@@ -207,8 +207,8 @@ class HostGroup:
         """Writes all hosts' answers into a single file, in the order of the run. Returns the file's digest as in the
         message `ended`.
 
-        If a host's file has changed after the host wrote it, returns the host's digest, which reveals the change
-        because it does not match any file.
+        If a host's file has changed after the host wrote it, returns the host's digest instead, which reveals the
+        change because this digest does not match any file.
         """
         rows = []
         for host in self._hosts:

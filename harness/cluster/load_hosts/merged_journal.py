@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 class MergedJournal:
-    """Has the same interface as `JournalReader`. Several threads may read it, each with its own cursor."""
+    """Has the same interface as `JournalReader`. Several threads may read the journal, each with its own cursor."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self._shares = shares
@@ -116,8 +116,8 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """Returns the hosts' columns, concatenated. The hosts that have answers determine which columns exist.
 
-    The kernel's time stamps are kept only if every host has them. A host without token columns counts as having 0
-    tokens.
+    The kernel's time stamps are kept only if every host recorded them. A host without token columns counts as having
+    0 tokens.
     """
     telling = [part for part in parts if len(part["order"])] or parts[:1]
     names = dict.fromkeys(name for part in telling for name in part)

@@ -15,7 +15,8 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
-"""Resources that a host may not report. If any host does not report one of them, its total is unknown."""
+"""Resources that a host may not report. If any host does not report a resource, the total for this resource is unknown.
+"""
 
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 
@@ -75,7 +76,7 @@ def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str
 
 
 def _used(used: Sequence[Message]) -> dict[str, Any]:
-    """Returns the resources that all hosts used together, over the longest time that any host reports."""
+    """Returns the total resources that all hosts used, over the longest time that any host reports."""
     sums: dict[str, Any] = {key: sum(u[key] for u in used) for key in _SUMS}
     sums |= {key: _sum(u[key] for u in used) for key in _KNOWN_SUMS}
     if all("run_queue_s" in u for u in used):

@@ -38,7 +38,7 @@ WINDOW_S = 10.0
 
 
 class RemoteProcess(Supervised):
-    """A measured process on a load host. It ends together with the connection."""
+    """A measured process on a load host. The process ends together with the connection."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class RemoteProcess(Supervised):
             self._how = f"sent nothing for {LOST_S:.0f} s"
 
     def _is_own(self, message: Mapping[str, Any]) -> bool:
-        """Handles a message if it comes from the load host itself and not from the process, and returns whether it
-        does. Raises ValueError if the message is faulty.
+        """Handles a message from the load host itself; returns False if the message comes from the process instead.
+        Raises ValueError if the message is faulty.
         """
         try:
             event = message["event"]

@@ -24,14 +24,14 @@ FEWEST_WITNESSES and at most MOST_WITNESSES.
 """
 
 MOST_WITNESS_SHARE = 0.2
-"""In a very short schedule, the coordinator's queries are at most this share of the schedule, even if it is below
-FEWEST_WITNESSES.
+"""In a very short schedule, the coordinator's queries are at most this share of the schedule, even if the share is less
+than FEWEST_WITNESSES queries.
 """
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1
-"""Appended to the schedule's seed when drawing the coordinator's queries, so that this draw is independent of the
-schedule.
+"""Number that is appended to the schedule's seed when the coordinator's queries are drawn, so that this draw is
+independent of the schedule.
 """
 
 

@@ -1,7 +1,7 @@
 """Connects to a Ray cluster from a separate process, and reserves whole nodes of the cluster.
 
 Ray starts threads, changes signal handlers and may block. Processes that measure or supervise therefore do not import
-Ray. Ray transfers JSON and file contents in both directions. With --transport actor, it also transfers the bytes that
+Ray. Ray transfers JSON and file contents in both directions. With --transport actor, Ray also transfers the bytes that
 connections carry.
 """
 
@@ -244,8 +244,8 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
 
 def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
-    """Starts a `TunnelEnd` on each host's node for the given port of that node, and returns them. They end together
-    with the placement group.
+    """Starts a `TunnelEnd` on each host's node for the given port of that node, and returns all `TunnelEnd` actors. The
+    actors end together with the placement group.
     """
     from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
 

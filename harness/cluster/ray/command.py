@@ -39,7 +39,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(name: str, data: bytes) -> bytes:
-    """Returns the content of a received file. Raises RunDied if its SHA-256 does not match."""
+    """Returns the content of a received file. Raises RunDied if the content's SHA-256 does not match."""
     content = data[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
         raise RunDied(f"{name} did not arrive as it was sent (its SHA-256 differs): run again")

@@ -32,7 +32,7 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this process. It may ask this process to stop, or end without asking."""
+    """The process that started this process. It may ask this process to stop, or may end without asking."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

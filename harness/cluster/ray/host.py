@@ -1,4 +1,5 @@
-"""The harness's actor on a node of a Ray cluster. It starts nodes and commands as child processes, and ends them.
+"""The harness's actor on a node of a Ray cluster. The actor starts nodes and commands as child processes, and ends
+these processes.
 
 When the actor ends, the kernel ends its child processes. The actor ends together with the raylet or the cluster's
 client.
@@ -117,8 +118,8 @@ def _end_after(raylet: int) -> None:
 
 
 def _go_to(cwd: str) -> None:
-    """Changes to the driver's working directory if this machine has such a folder, so that relative paths mean the
-    same.
+    """Changes to the driver's working directory if this machine has such a folder, so that relative paths have the same
+    meaning.
     """
     with suppress(OSError):
         os.chdir(cwd)

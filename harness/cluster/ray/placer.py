@@ -3,7 +3,8 @@
 receives   setup       ray://HOST:PORT, number of nodes, the run's configuration, the transport of the batches
 sends      listening   the addresses of the nodes, or of tunnels to them     (or `error`)
 
-It ends the nodes when its parent process closes the channel. If both processes are killed, the cluster ends the nodes.
+The process ends the nodes when its parent process closes the channel. If both processes are killed, the cluster ends
+the nodes.
 """
 
 import select
@@ -16,8 +17,8 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Time that the nodes may take to become ready. It is shorter than the parent process's limit, so that this process can
-still report which node is late.
+"""Time that the nodes may take to become ready. The limit is shorter than the parent process's limit, so that this
+process can still report which node is late.
 """
 
 

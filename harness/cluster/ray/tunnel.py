@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 
 
 class TunnelEnd:
-    """An actor on a node, which holds the far ends of connections to one port of the node. It forwards bytes without
-    parsing them.
+    """An actor on a node, which holds the far ends of connections to one port of the node. The actor forwards bytes
+    without parsing them.
     """
 
     def __init__(self, port: int) -> None:

@@ -1,6 +1,6 @@
 """Lists the code that a configuration refers to: the user's plug-ins, a hook, and meter programs.
 
-If a configuration comes from a file, its code runs only if the user also names it with --trust.
+If a configuration comes from a file, the configuration's code runs only if the user also names the code with --trust.
 """
 
 import re
@@ -41,7 +41,7 @@ _FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
 
 
 def absolute(name: str) -> str:
-    """Returns the name with its Python file's absolute path.
+    """Returns the name with the absolute path of its Python file.
 
     A relative path would depend on the working directory, but the user must see which file is meant.
     """
@@ -66,7 +66,7 @@ def values_of(config: RunOptions) -> dict[str, Any]:
 
 
 def named(values: Mapping[str, Any]) -> Iterator[Code]:
-    """Yields the code that the values refer to. values: by field of RunConfig; fields may be missing."""
+    """Yields the code that the values refer to. values: option values by field of RunConfig; fields may be missing."""
     for kind in ("backend", "dataset", "metric"):
         name = values.get(kind)
         if name is not None and is_code(name):
@@ -79,7 +79,7 @@ def named(values: Mapping[str, Any]) -> Iterator[Code]:
 
 
 def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Returns (file, SHA-256) for each Python file that the values refer to; skips files that do not exist."""
+    """Returns the path and the SHA-256 of each Python file that the values refer to; skips files that do not exist."""
     found = {}
     for code in named(values):
         if code.file is not None and code.file.is_file():

@@ -16,7 +16,8 @@ from harness.errors import ConfigError
 def user_path(text: str | Path) -> Path:
     """Returns the path with ~ and ~NAME expanded, because the shell does not expand --option=~/x.
 
-    Refuses an empty string, because an unset shell variable expands to it and Path('') would be the working directory.
+    Refuses an empty string, because an unset shell variable expands to an empty string, and Path('') would be the
+    working directory.
     """
     if not str(text).strip():
         raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")
@@ -75,7 +76,7 @@ def option(
 
 
 def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """Returns a field without a flag. A run determines its value and writes it to config.yaml."""
+    """Returns a field without a flag. A run determines the field's value and writes the value to config.yaml."""
     return option("", parse=parse, visible=False)
 
 
@@ -90,7 +91,7 @@ def flag_name(key: str) -> str:
 def parse_values(
     schema: type, raw: Mapping[str, object], source: str, problems: list[str]
 ) -> dict[str, Any]:
-    """Converts texts or YAML scalars, by option key, to values, by field. Appends to `problems` instead of raising
+    """Converts texts or YAML scalars (by option key) to values (by field). Appends to `problems` instead of raising
     errors.
     """
     fields = {option_key(f): f for f in dataclasses.fields(schema)}

@@ -77,7 +77,7 @@ MOST_LOAD_HOSTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadHosts:
-    """The measured processes that divide a run's load among them."""
+    """The measured processes that divide a run's load among themselves."""
 
     count: int
     addresses: tuple[Endpoint, ...] = ()
@@ -101,8 +101,8 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """Parses a host's http(s) URL, and removes the fragment. Refuses a user name in the URL, because it would be stored
-    and shown.
+    """Parses a host's http(s) URL, and removes the fragment. Refuses a user name in the URL, because the name would be
+    stored and shown.
     """
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
@@ -244,8 +244,8 @@ _SERIES = re.compile(
 
 
 def parse_series(text: str) -> str:
-    """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or only its samples with these
-    labels.
+    """Parses a Prometheus series, such as 'vllm:num_requests_running', or the samples of a series with certain labels,
+    such as 'queue_size{model="a"}'.
     """
     if not _SERIES.fullmatch(text.strip()):
         raise ValueError(f'{text!r} is not a series: write NAME or NAME{{label="value"}}')
@@ -322,7 +322,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_slos(text: str) -> tuple[Slo, ...]:
-    """Parses SLOs as a result contains them: 'ttft:p99=2s tpot:p99=200ms'."""
+    """Parses SLOs in the form that results contain, such as 'ttft:p99=2s tpot:p99=200ms'."""
     return tuple(parse_slo(word) for word in text.split())
 
 
@@ -332,8 +332,8 @@ def leading(slos: Sequence[Slo]) -> Slo | None:
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO that determines how long a search's runs are. This is the result of `leading` or, if it is None,
-    the SLO with the highest percentile.
+    """Returns the SLO that determines how long a search's runs are. This is the result of `leading` or, if `leading`
+    returns None, the SLO with the highest percentile.
     """
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
@@ -388,7 +388,7 @@ def parse_until(text: str) -> str:
 
 
 def until_share(until: str) -> float:
-    """Returns the width in a value that `parse_until` returned, as a share."""
+    """Returns the width as a share. until: a value that `parse_until` returned."""
     return float(until.removesuffix("%")) / 100
 
 

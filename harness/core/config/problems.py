@@ -1,4 +1,4 @@
-"""Finds contradictions between a run's options. The parsers in parse.py check each value on its own."""
+"""Finds contradictions between a run's options. The parsers in parse.py check each value separately."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -26,11 +26,11 @@ scenarios.
 """
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Maps a field to a value that every scenario accepts, because it is equivalent to the default."""
+"""Maps a field to a value that every scenario accepts, because the value is equivalent to the default."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
-    """Yields one line per contradiction, which names the options to remove or to add."""
+    """Yields one line per contradiction; the line names the options to remove or to add."""
     if options.scenario:
         yield from _scenario_problems(options)
     else:
@@ -204,7 +204,9 @@ _OF_NODES = {
 
 
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
-    """Yields problems with the options of a run on nodes. of_servers, of_hosts: the given flags of each kind."""
+    """Yields problems with the options of a run on nodes. of_servers, of_hosts: the flags of each kind that the user
+    set.
+    """
     if options.url:
         yield "--nodes and --url both set where the answers come from: drop one"
     if of_servers:

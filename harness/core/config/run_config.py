@@ -53,7 +53,7 @@ class RunConfig(RunOptions):
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
-    """Converts texts or YAML values, by option key, to values, by field. Appends to `problems` instead of raising
+    """Converts texts or YAML values (by option key) to values (by field). Appends to `problems` instead of raising
     errors.
     """
     if "backend" in raw and raw["backend"] is None:

@@ -1,9 +1,9 @@
 """Declares a run's options: one field each, with its flag, its key in files, its help and its parser.
 
-To add an option, add a field to `RunOptions` with `option` (options.py). If the option contradicts another one, add a
-line to problems.py. If it invalidates a value from config.yaml, or if MLPerf's reference harness has it under a
-different name, add an entry to one of the tables in harness/cli/run_options.py. A new type of value requires a line in
-`_plain` in run_config.py.
+To add an option, add a field to `RunOptions` with `option` (options.py). If the option contradicts another option, add
+a line to problems.py. If the option invalidates a value from config.yaml, or if MLPerf's reference harness has the
+option under a different name, add an entry to one of the tables in harness/cli/run_options.py. A new type of value
+requires a line in `_plain` in run_config.py.
 """
 
 from dataclasses import dataclass
@@ -467,7 +467,7 @@ class RunOptions:
 
     @property
     def nodes_are_started(self) -> bool:
-        """Whether the command itself starts the nodes; otherwise they are already running."""
+        """Whether the command itself starts the nodes; otherwise the nodes are already running."""
         started = (parsers.LOCAL_NODES, parsers.RAY_NODES)
         return self.nodes is not None and self.nodes.startswith(started)
 

@@ -30,11 +30,11 @@ class Table:
         return None if position is None else Table(self._buffer, self._target(position))
 
     def text(self, field: int) -> str:
-        """Returns a string; '' if it is absent."""
+        """Returns a string; '' if the field is absent."""
         return bytes(self.content(field)).decode()
 
     def content(self, field: int) -> memoryview:
-        """Returns the bytes of a string or vector; empty if it is absent."""
+        """Returns the bytes of a string or vector; empty if the field is absent."""
         start, count = self._vector(field, 1)
         return self._buffer[start : start + count]
 

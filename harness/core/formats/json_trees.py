@@ -11,7 +11,7 @@ from harness.errors import one_line
 
 
 def parse_tree(text: str) -> object:
-    """Returns the content of a JSON or YAML text. Raises a ValueError with a one-line message."""
+    """Returns the content of a JSON or YAML text. Raises a ValueError with a one-line message if the text is invalid."""
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as e:
@@ -26,7 +26,9 @@ def compact(tree: object) -> str:
 
 
 def compact_file(path: Path) -> str:
-    """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message."""
+    """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message if
+    the content is invalid.
+    """
     try:
         with path.open("rb") as file:
             # The read is bounded, because a device file has no size and may never end.

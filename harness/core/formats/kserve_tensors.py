@@ -52,7 +52,7 @@ _CODES = {
 
 
 def datatype_of(dtype: str) -> str | None:
-    """Returns the datatype for a NumPy number type or for `string`; None if the protocol does not define one."""
+    """Returns the datatype for a NumPy number type or for `string`; None if the protocol defines no such datatype."""
     return _BY_DTYPE.get(dtype)
 
 
@@ -96,8 +96,8 @@ def raw_texts(array: Array) -> bytes:
 def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
     """Returns the values in a JSON list, which may be flat or nested according to the shape.
 
-    Raises a ValueError if they do not match the shape or datatype. BOOL values may be written as 0 and 1. NaN may be
-    written as NaN or, by servers that use orjson, as null.
+    Raises a ValueError if the values do not match the shape or datatype. BOOL values may be written as 0 and 1. NaN may
+    be written as NaN or, by servers that use orjson, as null.
     """
     if not isinstance(data, list):
         raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")

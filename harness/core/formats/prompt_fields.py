@@ -1,10 +1,10 @@
-"""Formats the fields of a request that contains a single prompt. A dataset writes them, and a language-model client
-reads them.
+"""Formats the fields of a request that contains a single prompt. A dataset writes these fields, and a language-model
+client reads them.
 
 A prompt is a JSON object. Without additional fields, it contains `max_tokens` (if limited) and then `prompt` or
-`messages`. With additional fields, it begins with `fields`, a list of the field names. If the prompt sets `model`, this
-is the first field. The prompt itself is always the last field. Because of this order, a client does not need a JSON
-parser during the run.
+`messages`. With additional fields, it begins with `fields`, a list of the field names. If the prompt sets `model`,
+`model` is the first field. The prompt itself is always the last field. Because of this order, a client does not need a
+JSON parser during the run.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ def split(sample: bytes) -> tuple[bytes, bytes]:
 
 
 def model_in(fields: bytes) -> str:
-    """Returns the model that the fields from `split` set, or '' if they do not set one. The model's name contains no
-    quotes or backslashes.
+    """Returns the model that the fields from `split` set, or '' if the fields do not set a model. The model's name
+    contains no quotes or backslashes.
     """
     if not fields.startswith(_MODEL):
         return ""

@@ -73,7 +73,7 @@ def onnx_origin(path: Path) -> dict[str, str]:
 
 
 def onnx_opset(path: Path) -> int | None:
-    """Returns the version of the standard operators that an ONNX file declares; None if it does not declare one."""
+    """Returns the version of the standard operators that an ONNX file declares; None if the file declares no version."""
     try:
         declared = [dict(fields(message)) for message in messages(mapped(path), _OPSET)]
     except (OSError, ValueError):
@@ -115,7 +115,7 @@ def varint(number: int) -> bytes:
 
 
 def opening(number: int, size: int) -> bytes:
-    """Returns the key and the length of a field whose content is a string, bytes, or a message, `size` bytes long."""
+    """Returns the key and the length of a field with `size` bytes of content: a string, bytes or a message."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 

@@ -16,7 +16,7 @@ def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]
     same time.
 
     schema: version of the table's layout, which the file's user_version stores. create: statement that creates the
-    table. Raises ConfigError if the file cannot be used or if its layout is newer.
+    table. Raises ConfigError if the file cannot be used, or if its layout is newer than `schema`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,13 +37,15 @@ class EventParser:
 
     @property
     def is_whole(self) -> bool:
-        """Returns whether all events received so far are complete. After the last byte, this shows whether the whole
-        stream is complete.
+        """Returns whether all events received so far are complete. After the last byte, the result shows whether the
+        whole stream is complete.
         """
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Returns the data of each event that ends in this piece. Raises BadEvents."""
+        """Returns the data of each event that ends in this piece. Raises BadEvents if the bytes are not a valid event
+        stream.
+        """
         if b"\r" in piece or self._ends_with_cr:
             piece = self._with_lf(piece)
         *lines, rest = piece.split(b"\n")

@@ -104,7 +104,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes the strings that `_StrictLoader` refuses if they are plain words."""
+    """Quotes the strings that `_StrictLoader` would refuse as plain words."""
 
 
 for _kind, _pattern in _NUMBERS_OF_1_2.items():

@@ -47,7 +47,8 @@ class Trace(NamedTuple):
     lines: Array
     """(n,) line numbers in the file, starting with 1."""
     left_out: int
-    """Number of requests that were left out because they lack a prompt or an answer, i.e. failed during the recording.
+    """Number of requests that were left out because they failed during the recording, that is, lack a prompt or an
+    answer.
     """
 
 
@@ -86,7 +87,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
-    """Parses the lines of a trace. path: named in messages."""
+    """Parses the lines of a trace. path: the file's path, for messages."""
     try:
         name, rows = _rows(path, iter(lines))
         requests, problems, left_out = _collected(path, rows)

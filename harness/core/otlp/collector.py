@@ -54,7 +54,7 @@ def from_environment(
     variables: Mapping[str, str], path: str = TRACES, option: str = "--otlp", url: str = ""
 ) -> Collector:
     """Returns the collector that OTEL_EXPORTER_OTLP_TRACES_* (or METRICS_*) defines or, if these variables are not set,
-    the one in OTEL_EXPORTER_OTLP_*.
+    the collector that OTEL_EXPORTER_OTLP_* defines.
 
     path: TRACES or METRICS. url: replaces the address in the variables. Raises a single ConfigError that lists every
     problem.
@@ -89,7 +89,7 @@ def from_environment(
 
 
 def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
-    """Returns the name and the text of the first variable that is set; the text is empty if none is set."""
+    """Returns the name and the text of the first variable that is set; the text is empty if no variable is set."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():
@@ -112,7 +112,7 @@ def _protocol(text: str) -> str:
 
 def _headers(text: str) -> dict[str, str]:
     """Parses 'api-key=secret,other=value'. Raises a ValueError that states the position of a malformed header, but
-    never its text.
+    never the header's text.
     """
     headers = {}
     for place, pair in enumerate(text.split(","), start=1):
@@ -190,7 +190,7 @@ def _connection(collector: Collector) -> http.client.HTTPConnection:
 
 
 def _refused(body: bytes) -> str:
-    """Returns the collector's report about dropped spans or data points; "" if it dropped nothing."""
+    """Returns the collector's report about dropped spans or data points; "" if the collector dropped nothing."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}

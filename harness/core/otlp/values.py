@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TRACES, METRICS = "/v1/traces", "/v1/metrics"
-"""URL paths to which collectors listen by default."""
+"""URL paths on which collectors listen by default."""
 
 Message = Mapping[str, Any]
 """An ExportTraceServiceRequest or ExportMetricsServiceRequest, which is also a TracesData or MetricsData."""

@@ -78,7 +78,8 @@ def host_id() -> str | None:
 
 
 def _digest(text: str) -> str:
-    """Returns a keyed digest of a text. Unlike a plain digest, it does not allow others to check a guess at the text.
+    """Returns a keyed digest of a text. Unlike a plain digest, a keyed digest does not allow others to check a guess at
+    the text.
 
     The key is the machine's ID, which results do not contain.
     """
@@ -167,7 +168,7 @@ def arguments(words: Sequence[str]) -> list[str]:
 
 
 def own_command(page: str) -> str | None:
-    """Returns this process's command without secrets; None unless it makes the runs for `page`.
+    """Returns this process's command without secrets; None if the process does not make the runs for `page`.
 
     page: name of the verb's page or JSON file, without the suffix.
     """

@@ -48,7 +48,7 @@ _QUERY = re.compile(
     r"[?&][\w.-]*(?:token|key|secret|passw|pwd|sig|auth|credential)[\w.-]*=([^&#\s]+)",
     re.IGNORECASE,
 )
-"""Matches the value of a query parameter whose name suggests that it is a secret."""
+"""Matches the value of a query parameter whose name suggests that the value is a secret."""
 
 _known: set[str] = set()
 _patterns: list[tuple[re.Pattern[str], bool]] = []
@@ -102,8 +102,8 @@ def masked_values(value: Any) -> Any:
     """Returns a JSON value after applying `masked` to every text in it, except the keys of objects.
 
     Short secrets are not masked in a text that is a single word, because programs may read such names, paths, URLs,
-    types and digests. The values of all keys are masked: a list of the keys with texts from outside would be
-    incomplete, because servers may also repeat secrets in names.
+    types and digests. The values of all keys are masked, because a list of the keys with texts from outside would be
+    incomplete: servers may also repeat secrets in names.
     """
     if not _patterns:
         return value

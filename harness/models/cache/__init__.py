@@ -1,1 +1,1 @@
-"""A cache of models, which decides which models stay in memory or in local files when not all of them fit."""
+"""A cache of models, which decides which models stay in memory or in local files when not all models fit."""

@@ -1,7 +1,8 @@
-"""Ranks the models of a set by the load time that the cache saves if it keeps them: popularity x load time / bytes.
+"""Ranks the models of a set by the load time per byte that the cache saves if it keeps a model: popularity x load time
+/ bytes.
 
-The ranking can be computed before any query. It shows which models a cache of the set's capacity should keep if their
-popularity does not change.
+The ranking can be computed before any query. The ranking shows which models a cache of the set's capacity should keep
+if the models' popularity does not change.
 """
 
 from collections.abc import Sequence

@@ -15,19 +15,19 @@ from harness.models.cache.residents import Residents
 Loaded = TypeVar("Loaded")
 
 HIT, JOINED, LOADED, ALONE = "hit", "joined", "loaded", "alone"
-"""Ways to serve a request: from the cache, by waiting for another request's load, by a load that stays in the cache, or
-by a load that serves only this request.
+"""Ways to serve a request: a hit, a wait for another request's load, a load whose item stays in the cache, or a load
+for this request only.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Sources of the model for a sample: already in memory; loaded for another sample; a local file; the original source,
-through a local file; a local file or the original source, for this sample only; or a failed load.
+"""Origin of the model that a sample used: memory; another sample's load; a local file; the original source, through a
+local file; a local file or the original source, for this sample only; or none, because the load failed.
 """
 
 
 @dataclass(slots=True)
 class Counts:
-    """Number of requests of each kind for one item of a cache."""
+    """Request counts, by kind, for one item in a cache."""
 
     hits: int = 0
     joined: int = 0
@@ -38,7 +38,7 @@ class Counts:
     """Loads that served only one request."""
     evictions: int = 0
     failures: int = 0
-    """Failed loads, which `loads` or `alone` also counts."""
+    """Failed loads, which are also counted in `loads` or `alone`."""
 
     @property
     def requests(self) -> int:
@@ -52,7 +52,7 @@ class LoadFailed(Exception):
 
 
 class Lease(NamedTuple, Generic[Loaded]):
-    """A loaded item. It counts as in use, and cannot be evicted, until the lease is passed to `release`."""
+    """A loaded item. The item counts as in use, and cannot be evicted, until the lease is passed to `release`."""
 
     key: int
     loaded: Loaded
@@ -77,9 +77,9 @@ class _Slot(Generic[Loaded]):
 class Cache(Generic[Loaded]):
     """Items that several threads share; each item is loaded when it is first requested.
 
-    residents: the bookkeeping, which no other cache may use. sizes_bytes: the size of every item. load: loads the item
-    with the given number. Callers get errors of `load` as LoadFailed. close: frees the value that `load` returned.
-    Errors of `close` are ignored.
+    residents: decides which items stay in memory; each cache needs a separate object. sizes_bytes: the size of every
+    item. load: loads the item with the given number. Callers get errors of `load` as LoadFailed. close: frees the value
+    that `load` returned. Errors of `close` are ignored.
     """
 
     def __init__(

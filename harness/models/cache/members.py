@@ -29,7 +29,7 @@ class OpenModel(NamedTuple):
     stack: ExitStack
     """Closes the backend."""
     use: threading.Lock
-    """Lock held by the thread that uses the backend, because only one thread may use it at a time."""
+    """Held by the thread that uses the backend, because only one thread may use the backend at a time."""
     from_source: bool
     """Whether this load had to copy the model's file from its source."""
 
@@ -106,7 +106,7 @@ class Members:
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:
-        """Loads the model. Raises the errors of the backend and errors during the copying of the model's file."""
+        """Loads the model. Raises the errors of the backend, and errors that occur while the model's file is copied."""
         source = self.places[number].path
         files = self._files
         if files is None or source is None:

@@ -58,7 +58,7 @@ class Entry(_Strict):
     always: bool = False
     """Whether to load the model before the first query and never evict it."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of models to make from this file, NAME-1 to NAME-N. Each model is loaded separately."""
+    """Number of models, named NAME-1 to NAME-N, to make from this file. Each model is loaded separately."""
 
 
 class Popularity(_Strict):
@@ -68,7 +68,9 @@ class Popularity(_Strict):
     exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
     """With zipf, the share of the model in line r is proportional to r ** -exponent."""
     alpha: Annotated[float, Field(gt=0, le=100)] = 1.16
-    """With pareto, the shares are proportional to draws from --seed. The first line gets the largest share."""
+    """With pareto, the shares are proportional to random draws, which --seed determines. The first line gets the
+    largest share.
+    """
 
 
 class SetFile(_Strict):
@@ -80,7 +82,8 @@ class SetFile(_Strict):
     policy: Literal["lru", "lcu", "fifo", "never", "eager"] = "lru"
     popularity: Popularity = Popularity(law="zipf")
     local_capacity: Size | None = None
-    """Maximum total size of the local copies of model files, in bytes. If omitted, the original files count as local.
+    """Maximum total size of the local copies of model files, in bytes. If this field is omitted, the original files
+    count as local.
     """
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of threads that run queries. --instances overrides it."""
@@ -151,7 +154,7 @@ class ModelSet(Model):
         return self.content.workers
 
     def shares(self, seed: int) -> Array:
-        """Returns the share of each model: (models,) float64, which sum to 1. seed: the run's seed."""
+        """Returns the share of each model: (models,) float64, with the sum 1. seed: the run's seed."""
         law = self.content.popularity
         if law.law == "measured":
             return measured([member.requests or 0 for member in self.members])

@@ -7,10 +7,12 @@ import numpy as np
 from harness.types import Array
 
 TOP = 0.2
-"""`top_share` is the fraction of requests for the models in this most popular fraction of the set."""
+"""`top_share` is the fraction of requests for the most popular models, which make up this fraction of the set."""
 
 DRAWN_BY_PARETO = 0x7_1245
-"""Combined with the run's seed, so that the Pareto draws are independent of other draws with the same seed."""
+"""A constant that is combined with the run's seed, so that the Pareto draws are independent of other draws from this
+seed.
+"""
 
 
 def zipf(models: int, exponent: float) -> Array:
@@ -20,8 +22,8 @@ def zipf(models: int, exponent: float) -> Array:
 
 def pareto(models: int, alpha: float, seed: int) -> Array:
     """Returns descending shares that sum to 1, (models,) float64, proportional to draws from a Pareto distribution.
-    alpha: the exponent of the distribution, above 0. At 1.16, the largest 20 % of many draws make up about 80 % of the
-    sum.
+    alpha: the exponent of the distribution, above 0. At alpha = 1.16, the largest 20 % of many draws make up about 80 %
+    of the sum.
     """
     draws = np.random.default_rng([DRAWN_BY_PARETO, seed]).pareto(alpha, models) + 1
     return _shares(np.sort(draws)[::-1])

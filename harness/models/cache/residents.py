@@ -21,11 +21,12 @@ class Grant(NamedTuple):
     """The cache's decision on a request. The caller holds a reference if the item is kept."""
 
     hit: bool
-    """Whether the item was resident. If False, the caller must load it."""
+    """Whether the item was resident. If False, the caller must load the item."""
     kept: bool
     """Whether the item stays in the cache until `release`. If False, the item is loaded only for this request."""
     evicted: tuple[int, ...] = ()
-    """Items that were evicted to make room, in the order of their eviction. The caller must free them before it loads.
+    """Items that were evicted to make room, in the order of their eviction. The caller must free these items before it
+    loads the requested item.
     """
 
 
@@ -57,8 +58,8 @@ class Residents:
     ) -> None:
         """capacity_bytes: None for no limit. policy: a key of POLICIES.
 
-        always: items that are kept from the start and never evicted, with their sizes.
-        Raises ValueError if the policy is unknown or `always` exceeds the capacity.
+        always: the sizes, by item number, of items that are resident from the start and never evicted. Raises
+        ValueError if the policy is unknown or `always` exceeds the capacity.
         """
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r}: choose from {', '.join(POLICIES)}")
@@ -90,9 +91,7 @@ class Residents:
         return self._entries[key].references if key in self._entries else 0
 
     def request(self, key: int, size_bytes: int) -> Grant | None:
-        """Requests an item. If the request must wait until other items are released, returns None and does not change
-        anything.
-        """
+        """Requests an item. Returns None, and changes nothing, if the request must wait until other items are released."""
         entry = self._entries.get(key)
         if entry is not None:
             self._now += 1
@@ -134,7 +133,7 @@ class Residents:
             self.used_bytes -= gone.bytes
 
     def _count(self, key: int) -> int:
-        """Counts a request for an item that is not resident. Returns the number of requests for it so far."""
+        """Counts a request for an item that is not resident. Returns the number of requests for this item so far."""
         self._now += 1
         self._requests[key] = count = self._requests.get(key, 0) + 1
         return count
@@ -147,7 +146,7 @@ class Residents:
         return self.always_bytes + size_bytes > self.capacity_bytes
 
     def _victims(self, size_bytes: int) -> tuple[int, ...] | None:
-        """Returns the items to evict to free `size_bytes`, or None if the unused items are too small."""
+        """Returns the items whose eviction frees `size_bytes`, or None if all unused items together are smaller."""
         assert self.capacity_bytes is not None
         missing = self.used_bytes + size_bytes - self.capacity_bytes
         free = [

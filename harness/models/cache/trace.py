@@ -16,11 +16,13 @@ class Served(NamedTuple):
     how: str
     """HIT, LOADED or ALONE (cache.py)."""
     evicted: tuple[int, ...]
-    """Evicted items in order. Items evicted to make room come before items evicted at the end of the request."""
+    """Evicted items, in the order of their eviction. Items evicted to make room come before items evicted at the end of
+    the request.
+    """
 
 
 class Point(NamedTuple):
-    """Share of the requests that a cache of one capacity serves without a load."""
+    """A capacity, and the share of requests that a cache of this capacity serves without a load."""
 
     capacity_bytes: int
     hit_rate: float
@@ -47,7 +49,7 @@ def curve(
     always: Sequence[int] = (),
 ) -> list[Point]:
     """Returns the hit rate at each capacity. LRU needs one pass over all requests. Other policies need one pass per
-    capacity. Omits capacities below the total size of `always`, because they are not possible.
+    capacity. Omits capacities that are too small for the items of `always`.
     """
     kept = {key: sizes_bytes[key] for key in always}
     possible = [c for c in capacities_bytes if c >= sum(kept.values())]
@@ -79,9 +81,10 @@ def stack_distances_bytes(
 ) -> Array:
     """Returns the smallest capacity at which LRU still holds each request's item: (n,) float64.
 
-    The value is infinite for the first request of an item. For a later request, it is the total size of `always`, of
-    the item and of all items requested since the item's previous request. If every item fits into the cache, LRU keeps
-    the most recently requested items. One pass therefore covers every capacity that holds the largest item.
+    The value is infinite for the first request of an item. For a later request, the value is the total size of
+    `always`, of the item and of all items requested since the item's previous request. If every item fits into the
+    cache, LRU keeps the most recently requested items. One pass therefore covers every capacity that holds the largest
+    item.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """

@@ -48,7 +48,7 @@ class TokenBackend(ABC):
 
     @abstractmethod
     def _generator(self, step: Backend) -> AnyGenerator:
-        """step: the backend, whose context must be entered."""
+        """step: a backend whose context has been entered."""
 
     def __exit__(
         self,
@@ -125,7 +125,7 @@ class GeneratingBackend(TokenBackend):
         return Answering(self._prompts.tokens(request), most)
 
     def rehearse(self, prompts: int) -> None:
-        """Generates answers to `sequences` one-token prompts at a time until the context is full."""
+        """Answers one-token prompts, and lets each answer fill the context."""
         for _ in range(prompts):
             self.generator.add(Answering([0], self._about.context, ignores_end=True))
         while not self.generator.is_idle:
@@ -133,7 +133,7 @@ class GeneratingBackend(TokenBackend):
 
 
 def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
-    """step: a backend whose context is entered. sequences: the maximum number of sequences that are processed at
+    """step: a backend whose context has been entered. sequences: the maximum number of sequences that are processed at
     once.
     """
     if isinstance(step, GeneratesTokens):

@@ -1,7 +1,8 @@
-"""Generates the answers to several prompts at the same time. At each step, new prompts join and finished prompts leave.
+"""Generates the answers to several prompts at the same time. New prompts join and finished prompts leave at each step.
 
 The model has the inputs and outputs of Optimum's ONNX exports. A step takes the new tokens of each sequence, and the
-keys and values of the earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
+keys and values of the earlier tokens. The step returns logits, and the keys and values of all tokens. Generation is
+greedy.
 """
 
 import re
@@ -38,8 +39,8 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: maximum number of tokens in the answer. least: minimum number of tokens before its end. stops: further
-        tokens that end the answer.
+        """most: maximum number of tokens in the answer. least: number of tokens before the answer may end. stops:
+        further tokens that end the answer.
         """
         self.prompt = prompt
         self.most = most
@@ -60,18 +61,20 @@ class _Cache(NamedTuple):
     """Keys or values of one layer."""
 
     past: str
-    """The model's input."""
+    """Name of the model input."""
     present: str
-    """The model's output: the content of the input, followed by the keys or values of the new tokens."""
+    """Name of the model output, which contains the content of the input, followed by the keys or values of the new
+    tokens.
+    """
     rows: Array
     """(sequences, heads, context, size). Each row holds the tokens of one sequence."""
 
 
 class Generator:
-    """Applies continuous batching to one model. Only one thread may use it.
+    """Applies continuous batching to one model. Only one thread may use the generator.
 
     In each cache, the first rows belong to the active sequences, in the sequences' order. When a row becomes free, the
-    last row moves into it, so that a step reads adjacent rows.
+    last row moves into the free row, so that a step reads adjacent rows.
     """
 
     def __init__(
@@ -81,8 +84,8 @@ class Generator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """infer: the backend's method. inputs: the inputs that the model file declares. most_sequences: maximum number
-        of active sequences.
+        """infer: the backend's method `infer`. inputs: the inputs that the model file declares. most_sequences: maximum
+        number of active sequences.
         """
         self._infer = infer
         self._about = about
@@ -181,7 +184,7 @@ class Generator:
     def _begin(self, joined: Sequence[Answering]) -> None:
         """Processes the prompts, padded at the end to the longest prompt, and generates the first token of each answer.
 
-        If a prompt's prefix is in the cache, computes only the rest of the prompt.
+        If the cache contains a prefix of the prompt, computes only the tokens after the prefix.
         """
         begin = len(self._working)
         self._restore(joined, begin)

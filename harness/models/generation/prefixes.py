@@ -46,7 +46,7 @@ class PrefixCache:
         return self._chain(prompt, (len(prompt) - 1) // self.block_tokens)[1]
 
     def take(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the cached blocks at the beginning of a prompt, and counts this as a use."""
+        """Returns the cached blocks at the beginning of a prompt, and counts the look-up as a use."""
         keys, blocks = self._chain(prompt, (len(prompt) - 1) // self.block_tokens)
         self._use(keys)
         self.queried_tokens += len(prompt)
@@ -90,15 +90,17 @@ class PrefixCache:
 
 
 class StepPrefixes:
-    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until it is computed."""
+    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until the prefix is
+    computed.
+    """
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache
         self._computed: set[tuple[int, ...]] = set()
 
     def take(self, prompt: Sequence[int]) -> bool:
-        """Returns whether the prompt may join this step. Returns False if the prompt should wait, because the
-        cache will contain more of it at the next step.
+        """Returns whether the prompt may join this step. Returns False if the prompt should wait, because the cache
+        will contain more of the prompt at the next step.
         """
         if self._cache is None:
             return True

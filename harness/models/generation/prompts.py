@@ -19,7 +19,7 @@ class Prompts:
         """None if the manifest does not list pieces; prompts must then be token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
-        """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of what is wrong."""
+        """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of the fault."""
         first, *more = self.all_tokens(request)
         if more:
             raise ValueError("prompt must be one string or one list of token ids")
@@ -84,7 +84,9 @@ def _last_text(messages: object) -> str:
 
 
 def _text(message: object) -> str | None:
-    """Returns the text, or None for a message without content, such as a tool call. Joins several parts like vLLM."""
+    """Returns the text, or None for a message without content, such as a tool call. Joins several parts of a message as
+    vLLM does.
+    """
     if not isinstance(message, dict):
         raise ValueError(f"a message is {message!r:.40}, but must be an object")
     content = message.get("content")
@@ -98,7 +100,7 @@ def _text(message: object) -> str | None:
 
 
 def _part(part: object) -> str:
-    """Returns the text of a part. Raises ValueError with the part's type if it has no text, as in an image."""
+    """Returns the text of a part. Raises ValueError with the part's type if the part, such as an image, has no text."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None

@@ -27,7 +27,7 @@ class SpeechGenerator(EngineGenerator):
     """Passes recordings to a speech engine and receives its tokens."""
 
     def __init__(self, engine: TranscribesSpeech, most: int, most_sequences: int) -> None:
-        """engine: a backend whose context is entered. most: the maximum number of tokens in an answer."""
+        """engine: a backend whose context has been entered. most: the maximum number of tokens in an answer."""
         about = Generation(
             context=most + 1, vocabulary=max(engine.end) + 1, end=engine.end, max_tokens=most
         )
@@ -45,7 +45,9 @@ class SpeechGenerator(EngineGenerator):
 
 
 class SpeechBackend(TokenBackend):
-    """Transcribes batches of recordings. A recording is (samples,) float32, and a transcript is a uint8 array in UTF-8."""
+    """Transcribes batches of recordings. A recording is (samples,) float32, and a transcript is UTF-8 text in a uint8
+    array.
+    """
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Transcription, setup: BackendSetup

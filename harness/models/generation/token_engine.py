@@ -11,8 +11,8 @@ from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
-    """Passes prompts to a token engine and receives its tokens. It has the interface of `Generator`, and only one
-    thread may use it.
+    """Passes prompts to a token engine and receives its tokens. The class has the interface of `Generator`, and only
+    one thread may use an instance.
 
     The engine decides which active sequences advance in a step. At most `most_sequences` are active.
     """
@@ -23,7 +23,7 @@ class EngineGenerator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """engine: a backend whose context is entered."""
+        """engine: a backend whose context has been entered."""
         self._engine = engine
         self._about = about
         self._end = frozenset(about.end)

@@ -1,7 +1,7 @@
-"""Maps each node of the model file to nodes of its Graph.
+"""Maps each node of the model file to nodes of the file's Graph.
 
-The nodes differ if the file calls functions that it defines: the Graph contains the function's body, with renamed
-nodes, instead of the call. The inputs and outputs of the call keep their names.
+If the file defines functions, the Graph contains a function's body, with renamed nodes, instead of each call. The
+inputs and outputs of the call keep their names.
 """
 
 from harness.models.graph.graph import DEFAULT_DOMAINS, Graph

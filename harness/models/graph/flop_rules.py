@@ -1,7 +1,7 @@
 """Computes a node's multiplications and operations from the shapes of its operands.
 
 Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at 88ce347). One formula
-differs: for a dilated kernel, it counts the weights instead of the area that they cover.
+differs: for a dilated kernel, this module counts the weights, and Benanza counts the area that the weights cover.
 """
 
 from collections import Counter
@@ -84,13 +84,15 @@ def fused_conv(work: Work) -> tuple[int, int]:
 
 
 def conv_transpose(work: Work) -> tuple[int, int]:
-    """Multiplies each input element by all weights of its channel. Weights are (Cin, Cout / group, kernel...)."""
+    """Counts the products of each input element with all weights of the element's channel. Weights are (Cin, Cout /
+    group, kernel...).
+    """
     macs = work.input_elements * prod(work.shape(1)[1:])
     return macs, 2 * macs + work.output_elements * work.has(2)
 
 
 def matmul(work: Work) -> tuple[int, int]:
-    """Counts a matrix product; Gemm and ONNX Runtime's FusedMatMul have the attribute transA."""
+    """Counts a matrix product, and reads the attribute transA, which Gemm and ONNX Runtime's FusedMatMul have."""
     across = -2 if work.attributes.get("transA", 0) else -1
     macs = work.output_elements * work.shape(0)[across]
     return macs, 2 * macs
@@ -113,7 +115,7 @@ def _fused(work: Work) -> int:
 
 
 def einsum(work: Work) -> tuple[int, int]:
-    """Counts one product per combination of indices. Products are summed over the indices that are missing in the
+    """Counts one product per combination of indices. Products are summed over the indices that are missing from the
     output.
 
     Accepts one or two operands. With more operands, the count would depend on the order of multiplication.
@@ -177,8 +179,8 @@ def attention(work: Work) -> tuple[int, int]:
 
 
 def attention_products(work: Work) -> tuple[int, int]:
-    """Counts the product of query and key, and the product of its result and value. Ignores softmax and scale, because
-    their work is small.
+    """Counts the product of query and key, and the product of the scores and value. Ignores softmax and scale, because
+    both need little work.
     """
     query, key, value = work.shape(0), work.shape(1), work.shape(2)
     if len(query) == len(key) == len(value) == 4:
@@ -232,7 +234,7 @@ def lrn(work: Work) -> tuple[int, int]:
 
 def resize(work: Work) -> tuple[int, int]:
     """Counts a multiplication and an addition per tap. Linear interpolation uses two taps per axis, and cubic
-    interpolation four.
+    interpolation uses four.
     """
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
@@ -256,7 +258,7 @@ def per_input(flops: int) -> Rule:
 
 
 def variadic(work: Work) -> tuple[int, int]:
-    """Counts a + b + c, which takes one operation fewer than there are inputs."""
+    """Counts a + b + c: a sum of n inputs takes n - 1 operations per output element."""
     return 0, work.output_elements * max(len(work.inputs) - 1, 0)
 
 

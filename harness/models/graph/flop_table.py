@@ -18,7 +18,7 @@ PICKED_FROM: Mapping[str, Sequence[int]] = {
     # operators of TensorFlow and OpenVINO
     **dict.fromkeys(("GatherV2", "ResourceGather", "StridedSlice"), (0,)),
 }
-"""Maps an operator to the inputs from which it reads only some rows."""
+"""Maps an operator to the inputs from which the operator reads only some rows."""
 
 _MOVES = (
     "Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth",

@@ -3,7 +3,8 @@
 A MAC is a multiplication and an addition to a sum, as in convolutions, matrix products and recurrent cells. A MAC
 counts as two FLOPs. Every other addition, multiplication, division, comparison or function (exp, erf, sqrt) counts as
 one FLOP, regardless of its real cost. Integer kernels count in the same way. The bytes of each operand (weights, other
-inputs, outputs) count once. A kernel cannot move fewer bytes, unless data stay in a processor cache between kernels.
+inputs, outputs) count once. This count is the minimum that a kernel moves, if no data stay in a processor cache between
+kernels.
 
 The MACs and FLOPs of an operation without a rule are None, not 0. `Coverage` reports the number of nodes and the share
 of the time that the rules cover.
@@ -87,7 +88,7 @@ def only_moves(op_type: str) -> bool:
 
 
 def has_rule(op_type: str) -> bool:
-    """Returns whether the node's work can be counted once its shapes are known."""
+    """Returns whether the operation's work can be counted once the shapes are known."""
     return op_type in RULES
 
 
@@ -100,7 +101,7 @@ def may_multiply(op_type: str, domain: str = "") -> bool:
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:
-    """Returns one line per reason for which the work of these operators is unknown."""
+    """Returns one line per reason why the work of these operators is unknown."""
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
@@ -130,7 +131,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """Returns the type of the constant that a weight is dequantised from, or None for other tensors."""
+    """Returns the type of the quantised constant behind a weight, or None for other tensors."""
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None

@@ -31,7 +31,7 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Maps an attribute to the value that has no effect. Older versions of operators lack the attribute."""
+"""Maps an attribute to the value that has no effect. Older versions of operators do not have these attributes."""
 
 _WITHOUT_EFFECT = {
     "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
@@ -39,8 +39,8 @@ _WITHOUT_EFFECT = {
     "InstanceNormalization": ("epsilon",),
     "LayerNormalization": ("epsilon",),
 }
-"""Maps an operator to attributes that do not change the amount of work, because they apply only to training or change
-only the result's values.
+"""Maps an operator to attributes that do not change the amount of work, because these attributes apply only to training
+or change only the result's values.
 """
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -87,15 +87,17 @@ class Node:
     op_type: str
     domain: str
     attributes: Mapping[str, Any]
-    """Values of type int, float, str, or tuples of these. For a tensor or subgraph, the SHA-256 of its bytes."""
+    """Values of type int, float, str, or tuples of these. A tensor or subgraph is represented by the SHA-256 of its
+    bytes.
+    """
     inputs: tuple[str, ...]
-    """Names of the inputs, with "" for an omitted input. They are followed by names that only subgraphs in the
+    """Names of the inputs, with "" for an omitted input. The last names belong to tensors that only subgraphs in the
     attributes read.
     """
     outputs: tuple[str, ...]
     from_constants: bool
-    """Whether runtimes fold the layer at load time, because it reads only constants, or only the shape of a tensor with
-    a fixed shape.
+    """Whether runtimes fold the layer at load time, because the layer reads only constants, or only the shape of a
+    tensor with a fixed shape.
     """
     proto: Any = field(repr=False)
     """The onnx.NodeProto in the file."""
@@ -123,7 +125,7 @@ class Graph:
     """Opset version by domain."""
     proto: Any = field(repr=False, compare=False)
     """The onnx.ModelProto with the shapes of this graph, without the bytes of large weights. Parts of the model are
-    extracted from it.
+    extracted from this ModelProto.
     """
 
     @cached_property
@@ -146,7 +148,7 @@ class Graph:
         return tuple(node for node in self.nodes if not node.from_constants)
 
     def key(self, node: Node) -> str:
-        """Returns a key that equal layers share; it excludes the layer's name and weights.
+        """Returns a key that equal layers share; the key excludes the layer's name and weights.
 
         The key contains everything that determines the layer's work: the type, attributes, shapes and types of inputs
         and outputs, and the values of integer inputs.

@@ -31,9 +31,9 @@ def read(
     """Returns the graph of an ONNX file for one set of input sizes.
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: sizes by name of the symbolic
-    dimension. The key INPUT[AXIS] can name any dimension, and must name a dimension without a symbolic name. shapes:
-    shapes by input, which override `batch` and `sizes`. Raises ConfigError if the file is not an ONNX model, or with a
-    list of all dimensions that have no size.
+    dimension. The key INPUT[AXIS] works for every dimension, and is the only key for a dimension without a symbolic
+    name. shapes: shapes by input, which override `batch` and `sizes`. Raises ConfigError if the file is not an ONNX
+    model or if dimensions have no size; the message lists all these dimensions.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -102,7 +102,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _clear_open_sizes(graph: Any) -> None:
-    """Clears the value and the name of each open size, regardless of how the file stores it."""
+    """Clears the value and the name of each open size, however the file stores the size."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             written = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
@@ -115,7 +115,7 @@ def _clear_open_sizes(graph: Any) -> None:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Yields the names that this module uses, because protobuf returns names that are not UTF-8 as bytes."""
+    """Yields the names that this module uses; protobuf returns a name that is not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -178,7 +178,9 @@ _INT64 = 7
 
 
 def _drop_large(graph: Any) -> None:
-    """Removes the bytes of large weights, because shapes do not depend on them, and marks these weights as external."""
+    """Removes the bytes of large weights, because shapes do not depend on these bytes, and marks the weights as
+    external.
+    """
     for tensor in graph.initializer:
         if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):

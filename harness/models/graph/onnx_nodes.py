@@ -27,7 +27,7 @@ def settled(
     """Returns the nodes and the known values. Also adds the shapes that follow from these values to `tensors`.
 
     Sizes that the model computes determine further shapes, which determine further sizes. The inference therefore
-    repeats until it adds no more values.
+    repeats until no more values are found.
     """
     known = 0
     while True:
@@ -106,7 +106,7 @@ def _values(
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """Returns the value, or an array of the same shape that takes no memory if the operator reads only the shape."""
+    """Returns the value or, if the operator reads only the shape, an array that has the same shape and takes no memory."""
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value

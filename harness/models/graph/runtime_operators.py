@@ -1,7 +1,8 @@
-"""Infers the shapes of ONNX Runtime's custom operators by means of standard operators with the same shapes and types.
+"""Infers the shapes of ONNX Runtime's custom operators from standard operators with the same shapes and types.
 
 Files that ONNX Runtime has optimised or quantised contain operators that `onnx` does not know, and shape inference
-would stop at the first one. Stand-ins therefore replace these operators during inference. They are never executed.
+would stop at the first unknown operator. Stand-ins therefore replace these operators during inference. Stand-ins are
+never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -13,7 +14,7 @@ from harness.models.graph.graph import DEFAULT_DOMAINS
 
 _DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 _FLOAT, _INT64 = 1, 7
-"""TensorProto's element types."""
+"""Codes of TensorProto's element types."""
 
 _AXES_ARE_INPUTS = 18
 """From this opset on, reductions take their axes as an input instead of an attribute."""
@@ -84,7 +85,7 @@ _Rule = Callable[[_Standing], str]
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
-    """Returns a copy of the model with stand-ins, or the model itself if no operator needs one."""
+    """Returns a copy of the model with stand-ins, or the model itself if no operator needs a stand-in."""
     versions = {o.domain: o.version for o in model.opset_import}
     opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
     if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):
@@ -104,7 +105,7 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 
 
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
-    """Returns the rule of a node, or None if it needs no stand-in.
+    """Returns the rule of a node, or None if the node needs no stand-in.
 
     Some operators, such as LayerNormalization, are ONNX Runtime's custom operators in earlier opsets and standard
     operators in later opsets.
@@ -144,7 +145,9 @@ def _same(standing: _Standing) -> str:
 
 
 def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
-    """Returns a rule that inserts another operator on the inputs at `positions`, with all attributes except `drop`."""
+    """Returns a rule that adds another operator, with the node's inputs at `positions` and all attributes of the node
+    except `drop`.
+    """
 
     def rule(standing: _Standing) -> str:
         inputs = [standing.input(i) for i in positions if standing.input(i)]

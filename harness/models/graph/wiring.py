@@ -1,7 +1,7 @@
-"""Reads the connections between the nodes of an ONNX file: names and tensors without weights and shapes.
+"""Reads the connections between the nodes of an ONNX file: the names of nodes and tensors, without weights and shapes.
 
-The project's protobuf reader works on a memory-mapped file, so it needs no package and little memory even for large
-files.
+The project's protobuf reader works on a memory-mapped file, so this module needs no package, and little memory even for
+large files.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
 
 
 def _in_order(wiring: Wiring) -> Wiring:
-    """Sorts the nodes topologically, because converters write them in various orders that runtimes accept."""
+    """Sorts the nodes topologically. Converters write nodes in various orders, and runtimes accept every order."""
     needs = {
         i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
         for i, node in enumerate(wiring.nodes)

@@ -15,7 +15,7 @@ class HubName(NamedTuple):
     """A file in a repository. `str` returns the name in the syntax of --model."""
 
     repository: str
-    """ORG/NAME. A few old repositories lack `ORG/`."""
+    """ORG/NAME. A few old repositories have no `ORG/`."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None
@@ -32,7 +32,7 @@ class HubName(NamedTuple):
 
 
 def is_commit(revision: str | None) -> bool:
-    """Returns whether the revision is the full hash of a commit, whose content no push can change."""
+    """Returns whether the revision is the full hash of a commit, so that no push can change the content."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 

@@ -1,4 +1,4 @@
-"""Lists and downloads the files of a repository of the HuggingFace Hub, and finds them in its cache.
+"""Lists and downloads the files of a repository of the HuggingFace Hub, and finds downloaded files in the hub's cache.
 
 The package `huggingface-hub` sends the requests. The documentation of that package explains HF_ENDPOINT, HF_HOME,
 HF_TOKEN and HF_HUB_OFFLINE. The harness also caches the lists of files, so that the same command later works without a
@@ -25,7 +25,8 @@ class Listing(NamedTuple):
 
     commit: str
     digests: Mapping[str, str]
-    """Maps a path in the repository to its SHA-256 for files in Git LFS, or to the blob's SHA-1 in Git for other files.
+    """Maps a path in the repository to a digest: the SHA-256 for a file in Git LFS, or the blob's SHA-1 in Git for any
+    other file.
     """
 
 
@@ -138,8 +139,8 @@ def _read(path: Path) -> Listing:
 
 
 def _refusal(error: Exception) -> str:
-    """Returns only the first sentence of the client's message, because the rest gives advice about the client's
-    functions.
+    """Returns only the first sentence of the client's message, because the other sentences give advice about the
+    client's functions.
     """
     return one_line(getattr(error, "server_message", None) or error).partition(". ")[0]
 

@@ -19,7 +19,7 @@ node = helper.make_node
 
 Shape = Sequence[int | str]
 Ports = Mapping[str, tuple[int, Shape | None]]
-"""Maps the name of an input or output to its element type and shape, where None stands for an open shape."""
+"""Maps the name of an input or output to its element type and shape; None stands for an open shape."""
 
 
 def build(

@@ -18,7 +18,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
-"""Part of the folder's name. Change it whenever the models change, so that old files are not reused."""
+"""Part of the folder's name. Change RECIPE whenever the models change, so that old files are not reused."""
 
 _SEED = 0
 

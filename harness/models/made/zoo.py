@@ -21,7 +21,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's path. Change it whenever the models change, so that old files are not reused."""
+"""Part of each file's path. Change RECIPE whenever the models change, so that old files are not reused."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -35,8 +35,8 @@ class Network(NamedTuple):
 
 
 class Builder:
-    """A graph under construction. Each method adds layers after `end`, and then sets `end` to the output of its last
-    layer.
+    """A graph under construction. Each method adds layers after `end`, and then sets `end` to the output of the last
+    added layer.
 
     end: the name of the last activations. channels: the number of channels at `end`. The weights are scaled (He
     initialisation), so that activations neither vanish nor overflow.
@@ -145,7 +145,7 @@ def _bottleneck(
 
 
 def resnet(net: Builder, *, stride_in_first: bool, depths: tuple[int, ...] = (3, 4, 6, 3)) -> None:
-    """depths: number of bottlenecks per stage, by default ResNet-50's."""
+    """depths: number of bottlenecks per stage, by default the numbers for ResNet-50."""
     net.conv(64, 7, 2)
     net.norm()
     net.add("Relu")
@@ -259,7 +259,9 @@ def made_path(name: str) -> Path:
 
 
 def make(name: str) -> Path:
-    """Writes the runnable file unless it exists. This takes seconds and up to 2 GB of memory (vgg16)."""
+    """Writes the runnable file unless it exists. The function takes seconds, and needs up to 2 GB of memory (for
+    vgg16).
+    """
     path = made_path(name)
     if not path.is_file():
         if importlib.util.find_spec("onnx") is None:

@@ -62,7 +62,9 @@ def format_by_name(file: str) -> Format:
 
 
 def names_read_by(path: Path) -> set[str]:
-    """Returns the names of the files that a model file reads, relative to its folder, even if they do not exist."""
+    """Returns the names of the files that a model file reads, including missing files. The names are relative to the
+    model file's folder.
+    """
     if path.suffix.lower() in _BESIDE:
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":

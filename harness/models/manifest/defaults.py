@@ -15,10 +15,10 @@ def default_metric(model: Model) -> str | None:
 
 
 def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
-    """Returns the user's SLOs. Returns the manifest's SLO, or the default, if the user sets none and the scenario needs
-    one.
+    """Returns the user's SLOs. If the user sets none and the scenario needs an SLO, returns the manifest's SLO or the
+    default SLO.
 
-    With --streams, each frame must be finished before the next frame of its stream is due.
+    With --streams, each frame must be finished before the next frame of the same stream is due.
     """
     if config.slo or scenario.default_slo is None:
         return config.slo

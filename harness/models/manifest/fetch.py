@@ -1,7 +1,7 @@
 """Downloads model files from the address in their manifest, and checks that they are complete and match their checksum.
 
-Accepts only https addresses, file addresses and files of packages, even after a redirect. A file gets its final name
-only when its SHA-256 matches the manifest's; until then, it has a temporary name. The content is never executed.
+Accepts only https addresses, file addresses and files of packages, even after a redirect. A file keeps a temporary name
+until its SHA-256 matches the manifest. The content is never executed.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from harness.models.packages.name import is_package, parse_package
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
-"""A download is aborted if connecting, or waiting for the next piece of data, takes longer than this."""
+"""A download is aborted if connecting, or waiting for the next piece of data, takes longer than TIMEOUT_S."""
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
@@ -60,8 +60,8 @@ def fetch_source(
     """Fetches the file or folder of a manifest's `source` to `path`. The source is an address, or a file or SavedModel
     in a package.
 
-    On any fault, raises ConfigError and removes the incomplete file. again: whether to download the package even if it
-    is in the cache.
+    On any fault, raises ConfigError and removes the incomplete file. again: whether to download the package even if the
+    package is in the cache.
     """
     if not is_package(address):
         say(f"fetching {address}, once")

@@ -12,8 +12,8 @@ from harness.models.manifest.model import Model
 
 
 class FetchedModel(Model, ABC):
-    """A model file of one version, and the other files that it reads. The files are downloaded once and stay in a
-    cache.
+    """One version of a model file, and the other files that the model reads. The files are downloaded once and stay in
+    a cache.
     """
 
     origin: ClassVar[str]

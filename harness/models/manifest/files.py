@@ -23,8 +23,8 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-"""Maps a message of onnx.proto to field numbers, and each field to the message that it contains. The table covers every
-path that leads to a tensor.
+"""Maps a message type of onnx.proto to field numbers, and each field number to the message type in that field. The
+table covers every path that leads to a tensor.
 """
 
 _SINGULAR: Mapping[str, Sequence[int]] = {
@@ -45,7 +45,7 @@ def files_of(path: Path) -> dict[str, Path]:
     """Maps relative names to files, sorted by name. The result contains all files of a folder, or a file and the files
     that it reads.
 
-    Raises ConfigError if a file that the model reads is missing or lies outside its folder.
+    Raises ConfigError if a file that the model reads is missing or lies outside the model's folder.
     """
     if path.is_dir():
         inside = (p for p in path.rglob("*") if p.is_file())
@@ -82,7 +82,7 @@ def size_bytes(path: Path) -> int:
 
 
 def external_data(content: memoryview) -> set[str]:
-    """Returns the names of an ONNX model's external files. Raises ValueError if the content has another format."""
+    """Returns the names of an ONNX model's external files. Raises ValueError if the content is not an ONNX model."""
     names: set[str] = set()
     todo = [("model", content)]
     while todo:

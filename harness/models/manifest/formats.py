@@ -1,4 +1,6 @@
-"""Recognises the format of a model file without a manifest, and raises an error if the chosen backend does not read it."""
+"""Recognises the format of a model file without a manifest, and raises an error if the chosen backend does not read
+this format.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -15,7 +17,7 @@ class Format(NamedTuple):
     about: str
     """Name of the format in messages."""
     backend: str
-    """The backend for which such a file is usually intended."""
+    """The backend for which files in this format are usually intended."""
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
@@ -41,8 +43,8 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Maps a suffix that models share with other kinds of files to the first bytes that identify a model, and to the
-model's format.
+"""Maps a suffix that other kinds of files also have to the first bytes that identify a model, and to the model's
+format.
 """
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
@@ -59,7 +61,7 @@ _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVI
 _KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
 FORMATS = {one.name for one in _KNOWN}
 USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
-"""Maps a format to the backend for which such a file is usually intended."""
+"""Maps a format to the backend for which files in this format are usually intended."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -99,7 +101,7 @@ _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
 
 def may_have(path: Path, name: str) -> bool:
-    """Returns whether the file or folder may have the format `name`; True if its format is unknown."""
+    """Returns whether the file or folder may have the format `name`; returns True if the actual format is unknown."""
     own = format_of(path)
     return own is None or own.name == name
 
@@ -152,8 +154,8 @@ def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> Non
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns the format, or None for a file without a known suffix or content and for a folder whose files do not show
-    its format.
+    """Returns the format, or None for a file with an unknown suffix and unknown content, or for a folder whose files do
+    not show a format.
     """
     if path.is_dir():
         return _format_of_folder(path)
@@ -186,8 +188,8 @@ def suffix_of(name: str) -> str:
 
 
 def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
-    """Returns the first bytes, or no bytes if the file cannot be read, because opening the file reports the error
-    later.
+    """Returns the first bytes, or no bytes if the file cannot be read; the error is reported later, when the file is
+    opened.
     """
     try:
         with path.open("rb") as file:
@@ -197,5 +199,5 @@ def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
 
 
 def _is_text(path: Path) -> bool:
-    """Returns whether the file is a text file. Model files contain control characters, which text files lack."""
+    """Returns whether the file is a text file. Model files contain control characters, and text files do not."""
     return _TEXT.issuperset(_head(path))

@@ -13,7 +13,8 @@ from harness.models.steps.postprocess import Hook, Postprocess, by_frame, postpr
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
-    """Returns the file and the function of the manifest's hook, or None if it has no hook. Does not run the file.
+    """Returns the file and the function of the manifest's hook, or None if the manifest has no hook. Does not run the
+    file.
 
     named: the file of --hook. Raises ConfigError if `named` is not the manifest's file.
     """

@@ -18,7 +18,7 @@ from harness.models.manifest.files import files_of
 
 
 class HubModel(FetchedModel):
-    """A model file of one commit, and the other files that it reads. These files stay in the hub's cache."""
+    """A model file from one commit, and the other files that the model reads. These files stay in the hub's cache."""
 
     origin, cache = "hub", "the hub's cache"
 
@@ -69,7 +69,7 @@ class HubModel(FetchedModel):
 
 
 def hub_model(text: str) -> HubModel:
-    """Creates a model from 'hf:ORG/NAME@REV[:FILE]'. Queries the hub unless the text names a file of a commit."""
+    """Creates a model from 'hf:ORG/NAME@REV[:FILE]'. Queries the hub unless the text contains both a commit and a file."""
     name = parse_hub_model(text)
     check_readable(text, name.file)
     if name.is_pinned:

@@ -11,11 +11,13 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""A result lists at most this many symbols. If there are more symbols, it records only their number and digest."""
+"""Maximum number of symbols that a result lists. For a longer list, the result records only the number and the digest
+of the symbols.
+"""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:
-    """Returns `judge` of environment.json: the dataset, the steps, the metric, its target and the tolerances."""
+    """Returns the field `judge` of environment.json: the dataset, the steps, the metric, its target and the tolerances."""
     content = manifest.model_dump(mode="json")
     steps = {
         f"{kind}.{one['name']}": one[step]
@@ -33,7 +35,7 @@ def judged_by(manifest: Manifest) -> Mapping[str, Any]:
 def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
     """Yields (shipped model, differing fields) for each shipped model with the same name or file.
 
-    Yields nothing for a shipped model or if all values are equal.
+    Yields nothing if `model` is a shipped model or if all values are equal.
     """
     if model.manifest is None or model.folder == MODELS_DIR:
         return

@@ -1,6 +1,6 @@
 """Describes a model in which some inputs or outputs are not batches with the batch axis first.
 
-A manifest may declare another batch axis, inputs with a fixed value, and states. The rest of the harness always sees
+A manifest may declare another batch axis, inputs with a fixed value, and states. All other parts of the harness see
 arrays with the batch axis first. A sample contains only the inputs that have data. If the model has states, a sample is
 a sequence of frames.
 """

@@ -1,5 +1,5 @@
-"""Finds the model that --model names: shipped, generated, on the HuggingFace Hub, in a package, in a manifest, or a
-bare file.
+"""Finds the model that --model names: a shipped model, a generated model, a file on the HuggingFace Hub, a file in a
+package, a manifest, or a bare file.
 """
 
 import os
@@ -79,7 +79,7 @@ def parse_manifest(content: object, source: str) -> Manifest:
 
 
 def field_problem(error: Any) -> str:
-    """Describes what is wrong with a field of a file, and its value. error: an item of `ValidationError.errors()`."""
+    """Describes the fault in a field of a file. error: an item of `ValidationError.errors()`."""
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown field {field!r:.100}"

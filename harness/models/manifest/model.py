@@ -1,6 +1,6 @@
 """A run's model: its manifest, and its files with their pinned digests.
 
-A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's folder.
+A file is refused if its SHA-256 differs from the manifest, or if the file lies outside the manifest's folder.
 """
 
 import hashlib
@@ -61,13 +61,15 @@ class Model:
         self._content = content
 
     def to_json(self) -> dict[str, Any]:
-        """Returns this model as JSON for another process. `model_from_json` reverses this."""
+        """Returns this model as JSON for another process. `model_from_json` creates the model from the JSON."""
         folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
     def resolved_name(self) -> str | None:
-        """A value of --model that always refers to the same content, or None if the user's value already does."""
+        """A value of --model that always refers to the same content, or None if the user's value already refers to
+        fixed content.
+        """
         return None
 
     @property
@@ -108,7 +110,7 @@ class Model:
 
     @property
     def dataset(self) -> str:
-        """The name of the model's dataset, or synthetic data without a manifest."""
+        """The name of the model's dataset, or of synthetic data if the model has no manifest."""
         return self.manifest.dataset if self.manifest else "synthetic"
 
     @property
@@ -212,7 +214,7 @@ class Model:
         return self._checked(path, file)
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        """Fetches or creates the file that `path` will return, if it is missing and can be obtained."""
+        """Fetches or creates the file that `path` will return, if the file is missing and can be obtained."""
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
@@ -252,7 +254,7 @@ class Model:
                 yield part.source, part.sha256, place
 
     def names_in(self, path: Path) -> Mapping[str, str]:
-        """Maps the name of an input or output to its name in the file, for names that differ.
+        """Maps names of inputs and outputs in the manifest to names in the file, for names that differ.
 
         path: a file of the model, or a converted copy of such a file in another format or precision.
         """

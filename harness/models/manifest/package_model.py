@@ -19,8 +19,8 @@ from harness.models.packages.name import PackageName, parse_package
 
 
 class PackageModel(FetchedModel):
-    """A model file of one package version, and the other files that it reads. The cache stores these files as plain
-    files.
+    """A model file of one package version, and the other files that the model reads. The cache stores these files as
+    plain files.
     """
 
     origin, cache = "package", "the cache"

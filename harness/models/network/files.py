@@ -114,8 +114,8 @@ class _IrReader:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
-        """Number of multiplications for a batch, or for one sample if the batch size is open; None if they are unknown
-        for a layer.
+        """Number of multiplications for a batch, or for one sample if the batch size is open; None if the number is
+        unknown for a layer.
         """
         self._kind = self._text = ""
         self._about: dict[str, str] = {}

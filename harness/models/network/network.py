@@ -1,8 +1,8 @@
 """Decides whether two files contain the same network.
 
-Compares the sizes of weights, the strides of convolutions and the multiplications per sample, because converting
-between frameworks or precisions does not change them. Names are not compared, because published files with the same
-name can have different layers. Ignores layouts, fused normalisations and number types, because they differ between
+Compares the sizes of weights, the strides of convolutions and the multiplications per sample, because a conversion to
+another framework or precision does not change these numbers. Names are not compared, because published files with the
+same name can have different layers. Ignores layouts, fused normalisations and number types, because they differ between
 frameworks.
 """
 

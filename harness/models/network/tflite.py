@@ -1,4 +1,4 @@
-"""Reads the network in a LiteRT file by means of the schema in LiteRT's package."""
+"""Reads the network in a LiteRT file with the schema in LiteRT's package."""
 
 import mmap
 import struct
@@ -103,7 +103,7 @@ def _names(enumeration: str) -> Mapping[int, str]:
 
 
 class Reader:
-    """Reads tables of the schema, which checks nothing, so counts in a broken file may have any value."""
+    """Reads tables of the schema. The schema checks nothing, so counts in a broken file may have any value."""
 
     def __init__(self, size_bytes: int) -> None:
         """size_bytes: the file's size, which limits the number of elements. Without this limit, vectors that point at
@@ -172,7 +172,7 @@ class _NetworkReader(Reader):
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
-        """Returns the operator's number of multiplications for the batch in the file, or None if it is unknown."""
+        """Returns the operator's number of multiplications for the batch in the file, or None if the number is unknown."""
         if kind in _HIDDEN:
             return None
         if kind not in _RULES:
@@ -195,7 +195,7 @@ def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
 
 
 def options(operator: Any, table: str) -> Any:
-    """Returns the operator's options, read as this table of the schema, or None if the file contains none."""
+    """Returns the operator's options, read as the schema's table `table`, or None if the file contains no options."""
     place = operator.BuiltinOptions()
     if place is None:
         return None

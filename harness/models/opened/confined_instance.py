@@ -1,4 +1,4 @@
-"""Starts the process of a plug-in's instance, which may write only to its own folder."""
+"""Starts the process of a plug-in's instance, and lets the process write only to one folder."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ write their threads' names to /proc.
 
 
 def main() -> None:
-    """Runs the instance's process. The variable TMPDIR names the folder to which it may write."""
+    """Runs the instance's process. The variable TMPDIR names the folder to which the process may write."""
     why_not = write_only_in([Path(os.environ["TMPDIR"]), *ALSO_WRITABLE])
     # The import must follow the limit, because NumPy's import starts threads, and the limit applies only to threads
     # that start later.

@@ -13,8 +13,8 @@ from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
 CONTEXT = 512
-"""The value that `init` writes for the maximum number of tokens in prompt and answer together. It is a guess, because
-few files record this number.
+"""The value that `init` writes for the maximum number of tokens in prompt and answer together. The value is a guess,
+because few files record this number.
 """
 
 

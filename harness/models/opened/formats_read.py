@@ -1,5 +1,5 @@
-"""Finds the model formats that a backend reads without importing the backend, because importing a framework takes
-seconds and memory.
+"""Looks up a backend's model formats without importing the backend, because importing a framework takes seconds and
+memory.
 """
 
 import ast

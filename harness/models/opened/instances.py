@@ -22,7 +22,8 @@ SERVER_STREAMS = 3
 """Number of instances of the backend `torch` per GPU in Offline and in Server, because some instances can then copy
 data while others compute. More instances increase the throughput of full batches. For ResNet-50 in float16 on an H100,
 2 instances process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small
-batches, because they compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms with 4.
+batches, because the instances compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms
+with 4.
 """
 
 STAGING_THREADS = 4
@@ -35,7 +36,7 @@ CONNECTIONS = 64
 
 LOADGEN_FROM_CORES = 4
 """With at least this many cores, Server reserves one core for the thread that issues queries. With fewer cores, that
-thread shares the cores with the instances, because the model needs them more.
+thread shares the cores with the instances, because the model needs the cores more.
 """
 
 
@@ -43,8 +44,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     """Returns the instance group of a run. `tune` searches for the best group for a given model.
 
     Stream scenarios use one instance with all cores. Other scenarios use one instance per core, which gives the best
-    throughput on most CPUs. On GPUs they use one instance per GPU, or several with the backend `torch`. Raises
-    ConfigError if the configuration has more threads than can compute at the same time.
+    throughput on most CPUs. On GPUs, other scenarios use one instance per GPU, or several instances per GPU with the
+    backend `torch`. Raises ConfigError if the configuration has more threads than can compute at the same time.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -95,7 +96,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 def _threads(config: RunConfig, share: int) -> int:
     """Returns the number of threads per instance. share: number of cores per instance. Raises ConfigError if the
-    backend supports only fewer threads.
+    backend computes on one thread but the user requests more threads.
     """
     if config.backend not in registry.OF_ONE_THREAD:
         return config.threads or share
@@ -108,7 +109,7 @@ def _threads(config: RunConfig, share: int) -> int:
 
 
 def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
-    """Returns whether the harness may reduce the number of threads. With --pin it may not, because the number of
+    """Returns whether the harness may reduce the number of threads. Returns False with --pin, because the number of
     threads determines the cores.
     """
     fixed = config.backend in registry.WITH_FIXED_THREADS
@@ -139,7 +140,8 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
     """Returns one logical processor per instance for the wide instance, or () if a wide instance is not possible.
 
     A wide instance needs several one-thread instances that use all available cores, because otherwise the kernel may
-    move them. It also needs the absence of a CPU quota, because spinning threads would use up a quota.
+    move the instances. A wide instance also needs a machine without a CPU quota, because spinning threads would use up
+    the quota.
     """
     count = group.instances
     if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
@@ -148,7 +150,8 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
 
 
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
-    """Returns whether no other thread of this process needs a core while the instance computes, pinned or not.
+    """Returns whether no other thread of this process needs a core while the instance computes. Pinning makes no
+    difference.
 
     In stream scenarios, LoadGen's thread itself runs the model. Under a CPU quota, returns False, because spinning
     threads use up time that the instance needs later.
@@ -160,7 +163,8 @@ def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceG
     """Assigns cores to the instances. LoadGen's thread gets the remaining cores. In stream scenarios, LoadGen's thread
     itself runs the model.
 
-    In Server, LoadGen's thread works at the same time as the instances, and shares their cores if none are left.
+    In Server, LoadGen's thread works at the same time as the instances, and shares the instances' cores if no other
+    core is left.
     """
     *own, rest = cores.assigned(group.instances, group.threads)
     busy = [*own, rest] if scenario.scheduled else own

@@ -15,7 +15,8 @@ PROCESSES_OPTION = "processes"
 def is_separate(config: RunConfig) -> bool:
     """Returns whether each instance runs in a separate process.
 
-    By default, only plug-ins under --mlperf do. Raises ConfigError if the option is neither on nor off.
+    By default, only instances of plug-ins under --mlperf run in separate processes. Raises ConfigError if the option is
+    neither on nor off.
     """
     if config.url:  # requests to a server do not need a separate process
         return False

@@ -52,7 +52,7 @@ from harness.types import (
 from harness.wire.remote_backend import RemoteBackend
 
 FORMAT_OPTION = "format"
-"""A backend option that the harness handles. It sets the format of the model file that the backend receives."""
+"""A backend option that the harness handles. The option sets the format of the model file that the backend receives."""
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem if the folder of --data-dir is missing or cannot be read, otherwise an empty list."""
+    """Returns one problem if the folder of --data-dir is missing or cannot be read, or an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
@@ -95,8 +95,8 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def declared(config: RunConfig) -> Declared:
-    """Returns what the backend's class declares. A third-party plug-in that runs in separate processes is not imported
-    into the current process.
+    """Returns the declarations in the backend's class. A third-party plug-in that runs in separate processes is not
+    imported into the current process.
     """
     if is_separate(config) and registry.is_foreign("backend", config.backend):
         return separate_instance.declared(config.backend)
@@ -326,7 +326,9 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
 
 
 def _alike(a: Shape, b: Shape) -> bool:
-    """Returns whether the shapes agree. Only the batch size may differ, because the file may fix it."""
+    """Returns whether the shapes agree. Only the batch size may differ, because the file may contain a fixed batch
+    size.
+    """
     pairs = zip(a[1:], b[1:], strict=False)
     return len(a) == len(b) and not any(
         isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
@@ -424,10 +426,10 @@ def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[
 
 
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
-    """Returns the tables that the model's inputs index into.
+    """Returns the tables whose rows the model's inputs select.
 
-    Reads them from the model's first file in a supported format, regardless of the file that the backend loads. Runs of
-    one model on several backends therefore get the same data. --model-file contains the same model in a different
+    Reads the tables from the model's first file in a supported format, regardless of the file that the backend loads.
+    Runs of one model on several backends therefore get the same data. --model-file names the same model in a different
     precision.
     """
     paths = []

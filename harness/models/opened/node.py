@@ -32,7 +32,7 @@ RUN_BYTES = 16
 """
 
 IN_USE = 409
-"""The HTTP status with which a node refuses a run while another run is using it."""
+"""The HTTP status with which a node refuses a run while another run is using the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class NodeFacts:
     """Facts that a node reports about itself when it is ready."""
 
     machine: str
-    """The machine's name in its network."""
+    """The machine's name in the network."""
     boot: str
     """The kernel's `boot_id`, which is the same in all containers of a machine."""
     process: str
@@ -54,7 +54,7 @@ class NodeFacts:
     backend_description: Mapping[str, Any]
     model: str
     model_sha256: str | None
-    """The model file's SHA-256, or None for a backend that reads no file."""
+    """The model file's SHA-256, or None for a backend that does not read a file."""
     model_bytes: int
     dataset: str
     dataset_description: Mapping[str, Any]
@@ -99,7 +99,7 @@ def code_sha256() -> str:
 
 
 def _compared(facts: NodeFacts) -> Mapping[str, object]:
-    """Returns the facts that must be equal on all nodes, under their names in messages."""
+    """Returns the facts that must be equal on all nodes, by the names that messages use."""
     about = facts.backend_description
     return {
         "the harness's version": facts.version,

@@ -1,7 +1,7 @@
 """Creates ONNX Runtime sessions with the settings of the backend `ort`.
 
-Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, so their settings equal a run's
-settings. backends/ort.py is a plug-in and does not import this module. tests/models/opened/test_ort_session.py compares
+Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, so that they have the same settings
+as a run. backends/ort.py is a plug-in and does not import this module. tests/models/opened/test_ort_session.py compares
 the options of both modules.
 """
 

@@ -1,4 +1,4 @@
-"""Opens remote plug-ins: the servers that the options name, and backends that send requests to them."""
+"""Opens remote plug-ins: the servers that the options name, and the backends that send requests to these servers."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ BLOCKING = 16
 """Number of connections that are calibrated at the same time, each by one thread."""
 
 MOST_QPS_ELSEWHERE = 100.0
-"""Without --yes-load-this-host, the maximum rate in queries/s to a server outside private networks."""
+"""Maximum rate in queries/s to a server outside private networks, unless --yes-load-this-host is set."""
 
 
 def server_problems(config: RunConfig) -> Iterator[str]:
@@ -69,7 +69,7 @@ def without_token_times(config: RunConfig, slo: Slo) -> str:
 
 
 def nameless(backend: str) -> str:
-    """Returns the problem if a backend in a run for MLPerf's Network division lacks `name`."""
+    """Returns the problem if a backend in a run for MLPerf's Network division has no `name`."""
     return f"--qdl: backend {backend!r} has no request for the server's name: use kserve, or a plug-in with name()"
 
 

@@ -12,7 +12,9 @@ from harness.models.manifest.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRun:
-    """A run whose names and defaults are resolved once, either before it starts or from the files of a finished run."""
+    """A run whose names and defaults are resolved once, either before the run starts or from the files of a finished
+    run.
+    """
 
     config: RunConfig
     """The configuration that the user requested."""
@@ -23,7 +25,7 @@ class ResolvedRun:
     metric: str | None
     """The metric's name from the configuration or the manifest, or None if neither sets it."""
     slos: tuple[Slo, ...]
-    """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace them when the plan is made."""
+    """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace these SLOs when the plan is made."""
     instances: InstanceGroup
     """The instance group. If the model file fixes the batch size, the group uses that size."""
     arrivals: Arrivals | None = None

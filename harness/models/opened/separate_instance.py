@@ -1,6 +1,7 @@
 """Runs an instance in a separate process.
 
-Backends that hold the GIL, and frameworks with only one thread pool per process, need this. The measured process
+Backends that hold the GIL, and frameworks with only one thread pool per process, need a separate process. The measured
+process
 uses the instance like any other backend: the instance's thread sends a batch and waits without the GIL. Arrays are in
 shared memory, and only one process writes to each part. JSON lines describe the position of each array in the shared
 memory.
@@ -31,7 +32,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""When the instance's process has ended, reading its last output stops after this time, because a child may keep the
+"""After the instance's process has ended, its last output is read for at most this time, because a child may keep the
 pipe open.
 """
 
@@ -120,7 +121,7 @@ class SeparateInstance:
 
     def _start_confined(self, fds: Sequence[int]) -> "tuple[subprocess.Popen[bytes], Channel]":
         """Starts the process with a pipe for its output. A pipe is used because a file's path would show where
-        LoadGen's logs are, and whether this is the accuracy run.
+        LoadGen's logs are, and whether the current run is the accuracy run.
         """
         folder = self._stack.enter_context(
             TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)
@@ -133,7 +134,9 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read what the backend's class declares. Raises the import errors of the backend."""
+        """Starts the process only to read the declarations in the backend's class. Raises the import errors of the
+        backend.
+        """
         self._start()
         try:
             self._channel.send("declare", name=self._name)
@@ -162,7 +165,9 @@ class SeparateInstance:
             self.outputs: Callable[[], tuple[str, ...]] = lambda: names
 
     def _answer(self) -> dict[str, Any]:
-        """Receives the reply of the other process. If the other process raised an exception, raises it in this process."""
+        """Receives the reply of the other process. If the other process raised an exception, raises the exception in
+        this process.
+        """
         message = self._channel.receive()
         if message is None:
             status = self._process.wait()
@@ -227,14 +232,14 @@ class SeparateInstance:
 
 @cache
 def declared(name: str) -> Declared:
-    """Reads what the class of the backend `name` declares in a separate process, because its code must not run in this
-    process.
+    """Reads the declarations in the class of the backend `name` in a separate process, because the backend's code must
+    not run in this process.
     """
     return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
 
 
 def _print(read: int) -> None:
-    """Copies the pipe to stderr until all writers have closed it."""
+    """Copies the pipe to stderr until all writers have closed the pipe."""
     with os.fdopen(read, "rb", buffering=0) as printed:
         while chunk := printed.read(1 << 16):
             os.write(2, chunk)
@@ -251,7 +256,7 @@ def _error(status: int, text: str) -> BaseException:
 
 
 def main(writes: str = "") -> None:
-    """Runs the instance's process. writes: the only folder to which it may write, or "" for no limit."""
+    """Runs the instance's process. writes: the only folder to which the process may write, or "" for no limit."""
     serve(partial(_answer, writes))
 
 
@@ -284,7 +289,7 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 
 
 def declared_by(name: str) -> Declared:
-    """Imports the backend `name` and returns what its class declares."""
+    """Imports the backend `name` and returns the declarations in the backend's class."""
     cls = registry.load("backend", name)
     return Declared(
         tuple(getattr(cls, "formats", ())),

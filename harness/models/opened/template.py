@@ -52,17 +52,17 @@ formats do not record shapes either.
 """
 
 UNRECORDED_TYPES = ("float32", "int64")
-"""Types to try, in this order, for the inputs if the file does not record their types."""
+"""Types to try, in this order, for inputs whose types the file does not record."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Maps an input's name to the shape of one sample, with a batch dimension of 1, as for --input-shape."""
+"""Maps an input's name to the shape of one sample, with a batch dimension of 1, as in --input-shape."""
 
 
 def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
     """Returns the text of the manifest. The file `manifest` is in the folder of the model file or in a parent folder.
 
-    shapes: sizes of symbolic dimensions. backend: the backend that opens the file, or None for the usual backend of its
-    format. Raises ConfigError or PluginUnavailable if the file cannot be opened or described.
+    shapes: sizes of symbolic dimensions. backend: the backend that opens the file, or None for the usual backend of the
+    file's format. Raises ConfigError or PluginUnavailable if the file cannot be opened or described.
     """
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
@@ -173,7 +173,9 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal if the file has states, or outputs without a batch, although every input could be a sample."""
+    """Returns a proposal if the file has states, or outputs without a batch, even if every input alone could be a batch
+    of samples.
+    """
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(
         dict.fromkeys(s.name for s in specs), dict.fromkeys(names)
@@ -248,7 +250,7 @@ def _without_proposal(
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
-    """Returns the input with the sizes that `shapes` sets. Gives an open batch without a name the name `batch`."""
+    """Returns the input with the sizes that `shapes` sets. Names an open batch axis `batch` if the axis has no name."""
     batch = "batch" if spec.shape[0] is None else spec.shape[0]
     sizes = shapes.get(spec.name, (1, *spec.shape[1:]))
     pairs = zip(spec.shape[1:], sizes[1:], strict=False)
@@ -262,7 +264,9 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Returns output names for a file that does not record them: the names in the result for noise, or `output`."""
+    """Returns output names for a file that does not record them: the names in the model's result for noise, or
+    `output`.
+    """
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
     setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))
@@ -308,7 +312,7 @@ def _lines(
 
 
 def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
-    """Yields the manifest lines that follow `files`, for a model of arrays."""
+    """Yields the manifest lines that follow `files`, for a model whose inputs and outputs are arrays."""
     yield "inputs:"
     for spec in found.inputs:
         yield f"  - name: {_flow(spec.name)}"

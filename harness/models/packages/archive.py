@@ -63,7 +63,7 @@ class Archive(Protocol):
     def members(self) -> Mapping[str, Member]: ...
 
     def copy(self, files: Mapping[str, IO[bytes]]) -> None:
-        """Copies each named member into its open file."""
+        """Copies each named member into the open file."""
 
 
 @contextmanager
@@ -113,7 +113,7 @@ class _Wheel:
 
 
 class _Tarball:
-    """A tar file. Drops the folder with which all paths begin (usually `package`)."""
+    """A tar file. Removes the top folder from all paths (usually `package`)."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -152,7 +152,7 @@ class _Tarball:
 
 
 class _Bounded(io.RawIOBase):
-    """A compressed tar file that raises an error when it expands beyond the limits. It supports only reading and
+    """A compressed tar file that raises an error when it expands beyond the limits. The file supports only reading and
     seeking forward.
     """
 

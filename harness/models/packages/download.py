@@ -1,8 +1,8 @@
 """Downloads a package's archive with pip or npm. The user's settings for index, proxy, certificates and passwords
 apply.
 
-Both tools only store the file and compare it with the digest in the package index. `pip download` does not build a
-wheel, and `npm pack` does not run scripts for a version in a registry.
+Both tools only store the file and compare its digest with the package index. `pip download` does not build a wheel, and
+`npm pack` does not run scripts for a version in a registry.
 """
 
 import os

@@ -21,7 +21,7 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _MOST_PATH, _MOST_PART = 1024, 200
-"""Longer paths, or longer names in a path, are refused (in characters), because not every file system accepts them."""
+"""Maximum number of characters in a path, and in one name of a path; some file systems refuse longer names."""
 
 _SHAPES: Mapping[str, str] = {
     PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",
@@ -46,7 +46,7 @@ class PackageName(NamedTuple):
 
     @property
     def requirement(self) -> str:
-        """The package and version in its package manager's notation, e.g. magika==1.0.3."""
+        """The package and version in the package manager's notation, e.g. magika==1.0.3."""
         return f"{self.package}{'==' if self.prefix == PYPI else '@'}{self.version}"
 
     @property
@@ -89,7 +89,7 @@ def parse_package(text: str, flag: str = "--model ") -> PackageName:
 
 
 def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
-    """Returns whether a wheel has the requested name and version. wheel: the name and version in its file name."""
+    """Returns whether a wheel has the requested name and version. wheel: the name and version in the wheel's file name."""
     return wheel == (canonicalize_name(name.package), Version(name.version))
 
 
@@ -114,7 +114,7 @@ def _is_inside(file: str | None) -> bool:
 
 
 def _no_version(prefix: str, text: str) -> str:
-    """Returns the end of the message for a name without a version, which explains how to find a version."""
+    """Returns the end of the message for a name without a version. This text explains how to find a version."""
     package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
     if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
         return ""

@@ -73,7 +73,7 @@ def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
 
 
 def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES) -> None:
-    """Extracts the `files` that are missing in the cache. Downloads the archive if the cache lacks it."""
+    """Extracts the `files` that are missing from the cache. Downloads the archive if it is not in the cache."""
     missing = [file for file in files if not place_of(name, file, folder).is_file()]
     if not missing:
         return
@@ -138,7 +138,7 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache, and downloads it unless a user has put it there."""
+    """Returns the archive in the cache, and downloads the archive unless a user has put it there."""
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:
@@ -171,7 +171,7 @@ def _download_folder(home: Path) -> Iterator[Path]:
 
 
 def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None:
-    """Raises ConfigError if the content of an archive differs from the first download with the same file name."""
+    """Raises ConfigError if the archive differs from the first download with the same file name."""
     if known is None or known.archive != archive.name:
         # pip may choose another wheel on this machine; the digests of the wheel's files are compared later.
         return

@@ -1,4 +1,4 @@
-"""Converts a model to int8 or fp16 with the framework's own tools. The cache key covers everything that the conversion
+"""Converts a model to int8 or fp16 with the framework's tools. The cache key covers everything that the conversion
 depends on.
 
 Runs in a separate process (harness/core/child.py). int8 means post-training quantisation, with activation ranges from
@@ -127,7 +127,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
-    """Returns the model's original file for this backend if it has 8-bit integer weights, else None."""
+    """Returns the model's original file for this backend if that file has 8-bit integer weights, else None."""
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()

@@ -1,8 +1,8 @@
 """Converts an ONNX model to int8 or fp16 with ONNX Runtime's tools. All verbs use this recipe.
 
-int8 inserts QuantizeLinear and DequantizeLinear around each operator (QDQ), and runtimes replace them with integer
-kernels. Activations are unsigned and have one scale per tensor. Weights are signed and have one scale per output
-channel. The CPU's dot-product instructions (VNNI) require these types.
+The int8 conversion inserts QuantizeLinear and DequantizeLinear around each operator (QDQ), and runtimes replace the
+group with an integer kernel. Activations are unsigned and have one scale per tensor. Weights are signed and have one
+scale per output channel. The CPU's dot-product instructions (VNNI) require these types.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ TITLE = "ONNX Runtime's tools"
 SUFFIX = ".onnx"
 
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""Instruction sets that accumulate products of bytes in 32 bits. Without them, x86 accumulates in 16 bits, and the sums
-overflow unless weights have 7 bits.
+"""Instruction sets that accumulate products of bytes in 32 bits. Without these instructions, x86 accumulates in 16
+bits, and the sums overflow unless weights have 7 bits.
 """
 
 _PER_CHANNEL_OPSET = 13
@@ -132,7 +132,7 @@ def _reduces_range() -> bool:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """Writes the file. fp16 stores float16. int8 quantises every operator that has integer kernels."""
+    """Writes the file. fp16 stores the values as float16, and int8 quantises every operator that has integer kernels."""
     if samples is not None:
         quantise(source, path, samples.feeds, recipe)
         if not already_quantised(path):
@@ -223,7 +223,7 @@ def _executed(path: Path, level: str) -> Sequence[Any]:
 
 
 def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns kernels and about. kernels: the operators that ONNX Runtime executes."""
+    """Returns `kernels`, which counts the operators that ONNX Runtime executes, and `about`."""
     kernels = Counter(node.op_type for node in _executed(path, "extended"))
     return {"kernels": dict(sorted(kernels.items())), "about": _about(path, recipe)}
 

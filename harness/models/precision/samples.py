@@ -17,7 +17,7 @@ from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200
-"""If a dataset has more samples, this many are used, evenly spread over the dataset."""
+"""Maximum number of samples that are used, evenly spread over the dataset."""
 
 Feed = Mapping[str, Array]
 """Maps an input's name to an (n, ...) array."""
@@ -32,7 +32,7 @@ class QuantisationSamples(NamedTuple):
     """Number and origin of the samples, as text for people."""
     total: int
     are_scored: bool = False
-    """Whether the accuracy is measured on the same samples because the dataset has no others."""
+    """Whether the accuracy is measured on the same samples because the dataset has no other samples."""
 
     @property
     def sha256(self) -> str:
@@ -111,7 +111,9 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Returns batches of `size`, and fills the last batch by repetition. Returns single samples if shapes differ."""
+    """Returns batches of `size` samples, and repeats samples to fill the last batch. Returns single samples if shapes
+    differ.
+    """
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)

@@ -62,7 +62,7 @@ def write(
 
 
 def describe(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an empty `kernels`, because LiteRT does not report them."""
+    """Returns an empty `kernels`, because LiteRT does not report kernels."""
     if "samples" in recipe:
         about = (
             "LiteRT, full integer: weights int8 per channel, activations int8; "

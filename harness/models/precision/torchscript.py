@@ -24,7 +24,7 @@ _HEAVY = (
 
 
 def require(precision: str) -> None:
-    """Checks that PyTorch still contains the tool, because PyTorch has announced its removal."""
+    """Checks that PyTorch still contains the tool, because PyTorch has announced the tool's removal."""
     if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r} of PyTorch 2.13, which is "
@@ -85,7 +85,7 @@ def write(
 
 
 def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns kernels and about. kernels: the operators in the file."""
+    """Returns `kernels`, which counts the operators in the file, and `about`."""
     import torch
 
     nodes = torch.jit.load(path, map_location="cpu").inlined_graph.nodes()

@@ -17,7 +17,7 @@ class Way(NamedTuple):
     file: str = ""
     """The format of the file to convert to (a key of MAKERS), or '' if the original file is used."""
     absent: str = ""
-    """The reason why the backend lacks the precision, or ''."""
+    """The reason why the backend does not support the precision, or ''."""
 
 
 _AS_IT_IS = Way()

@@ -1,1 +1,1 @@
-"""Models with states, constants and unusual batch axes: their samples and frames, and what `init` proposes for them."""
+"""Models with states, constants and unusual batch axes: their samples, their frames, and the proposals of `init`."""

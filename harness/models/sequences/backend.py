@@ -35,10 +35,11 @@ Arrays = Mapping[str, Array]
 
 
 class SequenceBackend:
-    """Processes samples. The batch axis of samples and answers comes first. With states, both are (n, frames, ...).
+    """Computes the answers to batches of samples. The batch axis of samples and answers comes first. With states,
+    samples and answers are (n, frames, ...).
 
-    A batch of sequences advances frame by frame. The states of all its sequences are joined along the states' batch
-    axes.
+    A batch of sequences advances frame by frame. The states of all sequences in the batch are joined along the states'
+    batch axes.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class SequenceBackend:
         return self._by_row(answers, count), _apart(following, axes, count)
 
     def first_feeds(self, batch: Batch) -> dict[str, Array]:
-        """Returns all inputs of the file for the samples of a batch, or for the first frames of its sequences."""
+        """Returns all inputs of the file for the samples of a batch, or for the first frames of the batch's sequences."""
         size = self.fixed or batch.size
         samples = {name: _padded(rows, size) for name, rows in batch.inputs.items()}
         if self.layout.states:
@@ -179,7 +180,7 @@ class SequenceBackend:
         return {name: np.asarray(named[name]) for name in self.layout.outputs}, following
 
     def _named(self, outputs: Array | Sequence[Array]) -> Arrays:
-        """Returns the only output by name, for a backend that returns it without a name."""
+        """Returns the model's only output by name, for a backend that returns the output without a name."""
         only = next(iter(self.layout.outputs))
         return {only: outputs if isinstance(outputs, np.ndarray) else np.stack(list(outputs))}
 
@@ -267,7 +268,7 @@ class SequenceBackend:
         return specs
 
     def _fixed_batch(self) -> int | None:
-        """Returns the batch size that the file requires, or None if it accepts any size."""
+        """Returns the batch size that the file requires, or None if the file accepts any size."""
         sizes = {1} if self.layout.is_alone else set()
         for spec in self._specs:
             axis = self.layout.input_axes[spec.name]
@@ -307,8 +308,8 @@ def _padded(rows: Array, size: int) -> Array:
 
 
 def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
-    """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: number of axes
-    to put in front.
+    """Moves the batch axis from the first position to the axis's position in the file, and returns contiguous rows.
+    frames: 1 to put the frame axis first, or 0 for rows without a frame axis.
     """
     # the manifest's validation ensures that an input without a batch axis has a `value`
     assert axis is not None

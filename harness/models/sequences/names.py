@@ -29,7 +29,7 @@ _OF_A_STEP = frozenset(
         "t1",
     ]
 )
-"""Words that distinguish the state before a frame from the state after it."""
+"""Words that distinguish the state before a frame from the state after the frame."""
 
 _STATES = frozenset(
     [
@@ -48,7 +48,7 @@ _STATES = frozenset(
         "recurrent",
     ]
 )
-"""Words that are typical of states: most names of states contain one of them."""
+"""Words that are typical of states: most names of states contain one of these words."""
 
 _RATE_HZ = 16_000
 _RATES = frozenset(["sr", "rate", "samplerate"])
@@ -80,7 +80,7 @@ def likely_value(name: str, dtype: str) -> bool | int | float:
 
 
 def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
-    """Maps input names to output names that have the same key, if the key is unique."""
+    """Maps input names to output names that have the same `state_key`, if the key is unique."""
     keys = {side: _by_key(names) for side, names in (("in", inputs), ("out", outputs))}
     return {
         names[0]: keys["out"][key][0]

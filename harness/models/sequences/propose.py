@@ -1,7 +1,7 @@
-"""Finds the batch axes, constants and states of a model file by running it with zeros. `init` writes the result to a
-manifest.
+"""Finds the batch axes, constants and states of a model file by running the model with zeros. `init` writes the result
+to a manifest.
 
-An axis is the batch axis if the model accepts two and three samples on it. An output is the next state of an input if
+An axis is the batch axis if the model accepts sizes 2 and 3 on this axis. An output is the next state of an input if
 both have the same shape and type, and one of two conditions holds: their names denote the same state, or no other input
 has this shape and the batch is not the first dimension.
 """
@@ -21,7 +21,7 @@ SIZES = (2, 3)
 """Batch sizes with which the model is run, to show which axis of an output is the batch axis."""
 
 MOST_TRIALS = 32
-"""After this many combinations of batch axes, the search gives up."""
+"""Maximum number of combinations of batch axes that the search tries."""
 
 NO_SAMPLES = "no input has a dimension for the samples of a batch"
 
@@ -236,8 +236,8 @@ def _is_alike(rows: Array, other: Array) -> bool:
 
 
 def _batch_axis(shapes: Mapping[int, Sequence[int]]) -> int | None:
-    """Returns the axis of an output whose size equals the batch size in every run, or None. shapes: output shapes by
-    batch size.
+    """Returns the output axis whose size equals the batch size in every run, or None. shapes: output shapes by batch
+    size.
     """
     ranks = {len(shape) for shape in shapes.values()}
     if len(ranks) > 1:

@@ -19,9 +19,9 @@ def detections(
     """Returns n arrays (k <= most, 7) float32, each with the best detection first. Coordinates are fractions of `side`,
     in [0, 1].
 
-    head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
-    indices: (n,) sample indices. An anchor counts for its best class, if the score of this class is above `score`. If
-    two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
+    head: (n, 4 + classes, anchors) with centre x, y, width, height in input pixels, then scores. indices: (n,) sample
+    indices. An anchor counts for its best class, if the score of this class is above `score`. If two boxes of one class
+    overlap by more than `iou`, the box with the lower score is dropped.
     """
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(
@@ -54,8 +54,9 @@ def _corners(boxes: Array) -> Array:
 def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
     """Returns the positions of the boxes to keep, at most `most`. boxes: (k, 4) ymin, xmin, ymax, xmax, best first.
 
-    Each block is compared with the boxes kept so far, and then with itself. Classes are compared directly, because
-    separating them by an offset would lose precision in float32.
+    Each block of boxes is compared with the boxes kept so far, and then the boxes in the block are compared with each
+    other. Classes are compared directly, because separating classes by a coordinate offset would lose precision in
+    float32.
     """
     kept = np.empty(0, np.intp)
     for start in range(0, len(boxes), _BLOCK):
@@ -73,8 +74,8 @@ def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
 
 
 def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
-    """Returns whether two boxes have the same class and overlap by more than `iou`, as an array (len(first),
-    len(second)).
+    """Returns a boolean array (len(first), len(second)): whether two boxes have the same class and overlap by more than
+    `iou`.
     """
     a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
     heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])

@@ -1,4 +1,4 @@
-"""Converts the activations of onsets and of sounding pitches to notes by means of two thresholds."""
+"""Converts the activations of onsets and of sounding pitches to notes, with two thresholds."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def transcribed(
     """Returns n arrays (k, 3) float32 with one row per note, sorted by onset and then by pitch.
 
     activations: (n, frames, pitches, 2), onsets before sounding pitches, as `stack` returns them. A note begins at each
-    local maximum of the onsets that is at least `onset`. It lasts while the activation of its pitch is at least
+    local maximum of the onsets that is at least `onset`. A note lasts while the activation of the pitch is at least
     `frame`, but at most until the next note of the same pitch. Up to `gap_frames` frames below `frame` do not end the
     note. Drops notes shorter than `shortest_frames`.
     """

@@ -20,18 +20,20 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step, which takes rows and sample indices, and returns rows. `stack` and `hook` take all outputs if they are the
-first step.
+"""One step, which takes rows and sample indices, and returns rows. If `stack` or `hook` is the first step, this step
+takes all outputs.
 """
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. As the
-first step, it takes the outputs by name, whichever backend runs. As a later step, it takes the rows of the previous
-step.
+"""The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. A hook that
+is the first step takes the outputs by name, whichever backend runs. A hook that is a later step takes the rows of the
+previous step.
 """
 
 _SMALL = 8192
-"""Arrays with more elements do not use a dot product, because BLAS may start threads for them and disturb the run."""
+"""Arrays with more elements do not use a dot product, because BLAS may start threads for large arrays and disturb the
+run.
+"""
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
@@ -115,8 +117,8 @@ def postprocessor(
 ) -> Postprocess:
     """Returns the postprocessing of a run.
 
-    output: the output to use if the backend returns several and the first step does not select one. hook: the function
-    of the step `hook`.
+    output: the output to use if the backend returns several outputs and the first step does not select one. hook: the
+    function of the step `hook`.
     """
     chain = [_function(step, hook) for step in steps]
 
@@ -142,7 +144,7 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
     """Returns the input of the first step: all outputs by name for `stack` and `hook`, otherwise the rows of one
     output.
 
-    A backend with a single output may return it without its name.
+    A backend with a single output may return the output without a name.
     """
     first = steps[0].name if steps else ""
     if first == "hook" and output is not None and not isinstance(outputs, Mapping):
@@ -344,7 +346,8 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """Returns whether an output that wins contains NaN or +Inf.
+    """Returns whether an output contains NaN or +Inf; for a single answer, checks only the winning score, because
+    numpy's argmax returns the position of a row's first NaN.
 
     answers: an array if `outputs` is an array; otherwise unused.
     """
@@ -354,11 +357,10 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
 
 
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """Returns whether an output contains NaN or +Inf; for a single answer, checks only the winning score, because
-    numpy's argmax returns a row's first NaN. -Inf is allowed, because models mask scores with it.
+    """Returns whether an output contains NaN or +Inf. -Inf is allowed, because models use -Inf to mask scores.
 
-    One pass over the outputs is enough, because a sum of squares is not finite if a term is not finite, and a maximum
-    is NaN or +Inf if a term is.
+    One pass over the outputs is enough, because a sum of squares is not finite if one term is not finite, and a maximum
+    is NaN or +Inf if one element is NaN or +Inf.
     """
     if isinstance(outputs, np.ndarray):
         kind = outputs.dtype.kind

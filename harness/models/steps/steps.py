@@ -25,7 +25,7 @@ LISTED = Strict(False)
 
 
 def _one_or_more(item: Any) -> BeforeValidator:
-    """Allows a single entry as the value of a tuple; it then applies to all positions."""
+    """Allows a single entry as the value of a tuple; the entry then applies to all positions."""
     return BeforeValidator(
         lambda value: value if isinstance(value, list | tuple) else (value,),
         json_schema_input_type=item | tuple[item, ...],
@@ -36,7 +36,7 @@ Size = Annotated[int, Field(ge=1, le=65_536)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Sizes = Size | Annotated[tuple[Size, Size], LISTED]
-"""One number for both, or [height, width]."""
+"""One number for both sides, or [height, width]."""
 
 
 class _Options(BaseModel):
@@ -47,7 +47,7 @@ class Decode(_Options):
     decoder: Literal["pillow", "opencv", "simplejpeg", "tensorflow"] = "pillow"
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
     dct: Literal["accurate", "fast"] = "accurate"
-    """`fast` decodes JPEG with less exact arithmetic; only simplejpeg and tensorflow have it."""
+    """`fast` decodes JPEG with less exact arithmetic; only simplejpeg and tensorflow support `fast`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -59,8 +59,8 @@ class Decode(_Options):
 class Resize(_Options):
     size: Sizes
     keep: Literal["none", "shorter", "pad"] = "none"
-    """`none` stretches to size. `shorter` scales the shorter side to size (one number) and keeps the
-    aspect. `pad` fits the whole image into size and fills the rest with `fill`.
+    """`none` stretches the image to `size`. `shorter` scales the shorter side to `size` (one number) and keeps the
+    aspect ratio. `pad` fits the whole image into `size` and fills the remaining area with `fill`.
     """
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
     library: Literal["pillow", "opencv", "tensorflow"] = "pillow"
@@ -74,7 +74,7 @@ class Resize(_Options):
 
 
 class Crop(_Options):
-    """A centred crop: exactly one of size (pixels) and fraction (of each side)."""
+    """A centred crop, given by either `size` (in pixels) or `fraction` (of each side)."""
 
     size: Sizes | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -135,12 +135,12 @@ class Clip(_Options):
 
 
 class Column(_Options):
-    """The columns of a table that make this input."""
+    """The columns of a table that form this input."""
 
     names: Annotated[tuple[str, ...], LISTED, _one_or_more(str)] = ()
-    """In order; () for all columns that no other input and no label takes."""
+    """Names in order; () for all columns that are neither labels nor in another input."""
     label: str = "label"
-    """The column of the labels; inputs that set it must agree."""
+    """The column of the labels; all inputs that set this option must name the same column."""
 
 
 PREPROCESS: Mapping[str, type[_Options]] = {
@@ -165,13 +165,15 @@ class Nothing(_Options):
 
 
 class TopK(_Options):
-    """Reduces (n, classes) to (n, k) int64, the best first; of two equal classes the lower first."""
+    """Reduces (n, classes) to (n, k) int64, with the best class first; if two values are equal, the lower class comes
+    first.
+    """
 
     k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class Softmax(_Options):
-    """Computes softmax over the last axis, in the outputs' own type."""
+    """Computes softmax over the last axis, in the number type of the outputs."""
 
 
 class Shift(_Options):
@@ -181,7 +183,9 @@ class Shift(_Options):
 
 
 class Threshold(_Options):
-    """Turns one score per sample, (n) or (n, 1), into the class 1 if it is above `above`, else 0: (n) int64."""
+    """Turns one score per sample, (n) or (n, 1), into the class 1 if the score is above `above`, or else 0; the result
+    is (n) int64.
+    """
 
     above: Finite = 0.5
 
@@ -196,9 +200,9 @@ class Boxes(_Options):
     """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 per sample.
 
     The head has centre x, y, width, height in input pixels, then scores. The columns follow MLPerf's
-    detection log: sample index, ymin, xmin, ymax, xmax (as fractions of the input's side), score, class.
-    An anchor counts for its best class if its score is above `score`. If boxes of one class overlap by more
-    than `iou`, only the best stays.
+    detection log: sample index, ymin, xmin, ymax, xmax (as fractions of the input's side), score, class. An anchor
+    counts for its best class if the score of this class is above `score`. If boxes of one class overlap by more than
+    `iou`, only the best box stays.
     """
 
     score: Annotated[float, Field(ge=0, le=1)] = 0.001
@@ -210,19 +214,20 @@ class Boxes(_Options):
 class Ctc(_Options):
     """Decodes (n, positions, classes) by CTC's best path into one row of int64 per sample.
 
-    The row has the best class of each position, without repeats and blanks. `accuracy.symbols` turns it into a text.
+    The row has the best class of each position, without repeats and blanks. The manifest's `accuracy.symbols` turns the
+    row into a text.
     """
 
     blank: Annotated[int, Field(ge=-1)] = 0
-    """The class of no symbol; -1 for the last one."""
+    """The class that stands for no symbol; -1 for the last class."""
 
 
 class Notes(_Options):
     """Turns (n, frames, pitches, 2) activations of onsets and pitches into (notes, 3) float32 per sample.
 
-    The columns are onset and end in seconds, and MIDI pitch. A note begins at a local maximum of the onsets of at
-    least `onset`. It ends with the last frame in which its pitch is at least `frame`, before more than `gap_frames`
-    lower frames or the next note of this pitch.
+    The columns are onset and end in seconds, and MIDI pitch. A note begins at a local maximum of the onsets of at least
+    `onset`. A note ends with the last frame in which the activation of its pitch is at least `frame`, before more than
+    `gap_frames` lower frames or the next note of this pitch.
     """
 
     frame_seconds: Positive
@@ -232,15 +237,15 @@ class Notes(_Options):
     lowest_pitch: Annotated[int, Field(ge=0, le=127)] = 21
     """The MIDI number of the first pitch."""
     shortest_frames: Annotated[int, Field(ge=1, le=65_536)] = 12
-    """Frames of the shortest note that counts."""
+    """Minimum number of frames in a note; shorter notes are dropped."""
     gap_frames: Annotated[int, Field(ge=0, le=65_536)] = 10
 
 
 class Hook(_Options):
     """Calls `function` in the user's Python `file` next to the manifest, in the timed part.
 
-    The function takes the rows so far (as the first step: the model's outputs) and the sample indices, and
-    returns an array of n rows, or n arrays. It runs only if the user names the file with --hook.
+    The function takes the rows so far (as the first step: the model's outputs) and the sample indices, and returns an
+    array of n rows, or n arrays. The function runs only if the user names the file with --hook.
     """
 
     file: Annotated[str, Field(pattern=r"\.py$")]
@@ -265,7 +270,7 @@ OF_ANY_LENGTH = ("boxes", "ctc", "notes")
 """Steps whose answers can have a different length for each sample."""
 
 _MOST = 5
-"""At most this many problems are reported per step."""
+"""Maximum number of problems that are reported per step."""
 
 
 def problem(error: Any) -> str:

@@ -1,4 +1,4 @@
-"""Traces the numbers in a model's inputs to the tables whose rows they select."""
+"""Traces the numbers in a model's inputs to the tables whose rows these numbers select."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class Lookup(NamedTuple):
     """The tensor that contains the row numbers."""
     operator: str
     rows: int | None
-    """Number of rows in the table; None or less than 1 if the file does not show it."""
+    """Number of rows in the table; None or less than 1 if the file does not contain this number."""
 
 
 class Operation(NamedTuple):
@@ -40,7 +40,7 @@ class Operators(NamedTuple):
     first: frozenset[str]
     """Operators that move or select the numbers of their first input."""
     several: Mapping[str, Sequence[int]]
-    """Maps an operator to the positions of the inputs whose numbers it moves, or to () for all inputs."""
+    """Maps an operator to the positions of the inputs whose numbers the operator moves, or to () for all inputs."""
     arithmetic: frozenset[str]
     """Operators that compute larger or smaller numbers from all inputs."""
     choice: Sequence[str]
@@ -77,7 +77,7 @@ class Operators(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The paths from the inputs to the tables that a file shows."""
+    """The paths from inputs to tables in a file."""
 
     inputs: Mapping[str, str]
     """Maps an input's name to its tensor."""
@@ -111,7 +111,7 @@ def smallest_tables(flow: Flow) -> dict[str, Table]:
 
 
 def _reached(tensor: str, copies: Mapping[str, Sequence[Copy]]) -> set[tuple[str, bool]]:
-    """Returns pairs of a tensor and whether the numbers reach it unchanged, without duplicates."""
+    """Returns (tensor, whether the numbers reach the tensor unchanged), without duplicates."""
     reached = {(tensor, True)}
     waiting = [(tensor, True)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Reads the tables that a LiteRT file indexes, by means of the schema in LiteRT's package."""
+"""Reads the tables that a LiteRT file indexes, with the schema in LiteRT's package."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,10 +30,10 @@ _LOOKUPS: Mapping[str, tuple[int, int]] = {
     "GATHER": (1, 0),
     "GATHER_ND": (1, 0),
 }
-"""Maps an operator to the positions of its indices and of its table."""
+"""Maps an operator to the input positions of the indices and the table."""
 
 _OF_UNKNOWN = ("CALL", "CUSTOM", "EMBEDDING_LOOKUP_SPARSE", "IF", "STABLEHLO_GATHER", "WHILE")
-"""Operators that may select rows and for which this module has no rule."""
+"""Operators that may select rows, but for which this module has no rule."""
 
 
 def read(path: Path) -> Flow:

@@ -1,6 +1,6 @@
-"""Reads the tables that an ONNX file indexes, by means of the project's protobuf reader.
+"""Reads the tables that an ONNX file indexes, with the project's protobuf reader.
 
-Does not read values, so it also finds tables in other files (external data).
+Does not read values, and therefore also finds tables in other files (external data).
 """
 
 from collections import ChainMap
@@ -55,7 +55,7 @@ _LOOKUPS: Mapping[str, Sequence[tuple[int, int]]] = {
     "EmbedLayerNormalization": ((0, 2), (1, 4), (8, 3)),
     "QEmbedLayerNormalization": ((0, 2), (1, 4)),
 }
-"""Maps an operator to the positions of its indices and of their tables."""
+"""Maps an operator to pairs of input positions: the indices and their table."""
 
 _OF_SEVERAL_AXES = ("GatherND", "ScatterND")
 """Operators whose index consists of several numbers, one per leading axis. The last size of the indices' shape is the
@@ -63,7 +63,7 @@ number of these axes.
 """
 
 _SAME_SHAPE = ("Cast", "DequantizeLinear", "Identity", "QuantizeLinear")
-"""Operators that do not change a table's shape. The operator that selects rows may follow directly after them."""
+"""Operators that do not change a table's shape. An operator that selects rows may directly follow these operators."""
 
 
 class _Attribute(NamedTuple):
@@ -91,13 +91,13 @@ class _Reader:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._axes: list[int] = []
-        """Axis of each operation, or 0 if the file does not state it."""
+        """Axis of each operation, or 0 if the file does not state the axis."""
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of constants."""
         self._about: dict[str, memoryview] = {}
         """Maps a tensor to its ValueInfoProto in the file."""
         self._origins: dict[str, str] = {}
-        """Maps the output of a _SAME_SHAPE operator to its input."""
+        """Maps the output of a _SAME_SHAPE operator to the operator's input."""
         self._subgraphs = 0
 
     def take(
@@ -174,7 +174,7 @@ class _Reader:
         return self._shapes.get(table, ())
 
     def _last_size(self, tensor: str) -> int | None:
-        """Returns the last size of the tensor's shape, or None if the file does not record it."""
+        """Returns the last size of the tensor's shape, or None if the file does not record this size."""
         found = [self._about[tensor]] if tensor in self._about else []
         for number in _VALUE_SIZES:
             found = [inner for message in found for inner in messages(message, number)]

@@ -23,7 +23,7 @@ _TENSOR_SHAPE, _TENSOR_CONTENT, _TENSOR_INTS = 2, 4, (7, 10)
 _SHAPE_DIM, _DIM_SIZE = 2, 1
 
 _SERVING = "serving_default"
-"""The signature that the backend calls if the model contains several."""
+"""The signature that the backend calls if the model contains several signatures."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_NODES = 1_000_000
@@ -64,10 +64,10 @@ _OF_UNKNOWN = (
     "StatelessWhile",
     "While",
 )
-"""Operators that may select rows and for which this module has no rule."""
+"""Operators that may select rows, but for which this module has no rule."""
 
 _SAME_SHAPE = ("Cast", "Identity", "ReadVariableOp")
-"""Operators that do not change a table's shape. The operator that selects rows may follow directly after them."""
+"""Operators that do not change a table's shape. An operator that selects rows may directly follow these operators."""
 
 
 class _Node(NamedTuple):
@@ -96,7 +96,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of the graph and of the functions that it calls. Tensors of each call get unique names."""
+    """Collects the nodes of the graph and of the functions that the graph calls. Tensors of each call get unique names."""
 
     def __init__(self, meta_graph: memoryview) -> None:
         self._meta_graph = meta_graph
@@ -116,8 +116,8 @@ class _Reader:
         self._origins: dict[str, str] = {}
         """Maps a tensor to the tensor with the same content, or to the variable that it was read from."""
         self._calls: set[str] = set()
-        """Nodes that call functions. Each output of such a node is a separate tensor, while any other node stands for
-        one tensor.
+        """Nodes that call functions. Each output of such a node is a separate tensor; any other node stands for one
+        tensor.
         """
 
     def inputs(self) -> dict[str, str]:

@@ -36,10 +36,10 @@ FORMATS = tuple(_READERS)
 
 
 def tables_of(path: Path) -> Mapping[str, Table]:
-    """Maps the name of an input to the smallest table whose rows it selects.
+    """Maps the name of an input to the smallest table whose rows the input selects.
 
-    Returns {} if the file does not show a table or cannot be read, because the backend that opens the file reports the
-    reason.
+    Returns {} if no table is found or the file cannot be read. The backend that opens the file reports why the file
+    cannot be read.
     """
     if path.is_dir():  # the path is an IR's folder
         files = sorted(path.glob("*.xml"))

@@ -68,7 +68,7 @@ def read(path: Path) -> Flow:
 
 
 def _kind(target: str) -> str:
-    """Returns the operator's name without its overload, or '' if it is not from ATen."""
+    """Returns the operator's name without its overload, or '' if the operator is not from ATen."""
     return target.removeprefix(_ATEN).partition(".")[0] if target.startswith(_ATEN) else ""
 
 

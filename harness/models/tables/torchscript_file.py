@@ -1,4 +1,4 @@
-"""Reads the tables that a TorchScript file indexes, by means of PyTorch in a separate process.
+"""Reads the tables that a TorchScript file indexes, with PyTorch in a separate process.
 
 PyTorch inlines the modules, and turns the weights into constants of a single graph. Does not run the model.
 """

@@ -102,8 +102,8 @@ def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
 
 
 def named(message: memoryview) -> tuple[str, str]:
-    """Returns the model and the version of a request, which are its first two strings. Raises ValueError if the message
-    is invalid.
+    """Returns the model and the version in a request, which are the first two strings of the message. Raises ValueError
+    if the message is invalid.
     """
     texts = {n: str(v, "utf-8") for n, v in fields(message) if n <= 2 and not isinstance(v, int)}
     return texts.get(1, ""), texts.get(2, "")

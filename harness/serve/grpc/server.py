@@ -19,7 +19,7 @@ from harness.serve.loop import Loop
 
 SERVICE = "inference.GRPCInferenceService"
 WAITING = 64
-"""At most this many calls wait for the loop, each on one thread; grpcio queues further calls."""
+"""Maximum number of calls that wait for the loop, each on one thread; grpcio queues additional calls."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
@@ -59,8 +59,8 @@ class GrpcHandler:
         """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
-        """Waits for the reply that the loop computes, and returns it. Call this on any thread except the loop's thread.
-        Raises Refusal if the request is refused.
+        """Waits until the loop has computed the reply, and returns the reply. Call this on any thread except the loop's
+        thread. Raises Refusal if the request is refused.
         """
         made = _Call(method, memoryview(message), time_ns(), Future())
         self._waiting.append(made)

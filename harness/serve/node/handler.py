@@ -71,7 +71,7 @@ class NodeModel:
 
 
 class _Inference(OpenInference):
-    """Handles the requests for one of the models by means of the node's instances."""
+    """Handles the requests for one of the models with the node's instances."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """Handles all requests to a node; `Loop` calls it, and its method `work`."""
+    """Handles all requests to a node; `Loop` calls the handler, and the handler's method `work`."""
 
     def __init__(
         self,

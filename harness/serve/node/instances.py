@@ -204,8 +204,8 @@ class Instances:
 
 
 def _together(one: Waiting, other: Waiting) -> bool:
-    """Returns whether two requests may share a batch. Only requests with indices may, because the shapes of tensors may
-    differ.
+    """Returns whether two requests may share a batch. Only requests with indices may share a batch, because the shapes
+    of tensors may differ.
     """
     return one.work is of_indices and other.work is of_indices
 

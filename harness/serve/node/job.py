@@ -52,12 +52,12 @@ class OpenNode(NamedTuple):
     answerers: Sequence[Answerer]
     handler: NodeHandler
     rule: BatchRule | None
-    """Decides the batch size, or None if batches take so little time that their size does not matter."""
+    """Rule for the batch size; None if batches take so little time that their size does not matter."""
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
-    """Opens the node that a configuration describes, and registers it with `stack`, which closes it. name: the node's
-    name.
+    """Opens the node that a configuration describes, and registers the node with `stack`, which closes it. name: the
+    node's name.
 
     Passes on the plug-ins' errors, and raises ConfigError for a model that a node cannot run.
     """
@@ -137,7 +137,9 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function that returns the given number of indices of loaded samples, with other samples in each call."""
+    """Returns a function that returns the requested number of indices of loaded samples; each call returns different
+    samples.
+    """
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:

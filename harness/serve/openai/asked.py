@@ -1,4 +1,4 @@
-"""Reads requests for completions and chat completions like vLLM."""
+"""Reads requests for completions and chat completions in the same way as vLLM."""
 
 import json
 from collections.abc import Callable, Mapping

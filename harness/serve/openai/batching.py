@@ -25,7 +25,8 @@ class Batching:
     def add(self, answer: Answer) -> None:
         """Adds an answer.
 
-        Its choices join the batch as soon as there is room. Raises ValueError if the model cannot process a prompt.
+        The answer's choices join the batch as soon as the batch has room. Raises ValueError if the model cannot process
+        a prompt.
         """
         for choice in answer.choices:
             self._generator.room(choice.one.prompt)

@@ -43,7 +43,7 @@ class Choice:
         self._sent = 0  # number of characters of `_begin` and `_text` together that were sent
 
     def take(self) -> None:
-        """Reads the token that the last step generated. Ends the answer when a stop string is complete, like vLLM."""
+        """Reads the token that the last step generated. Ends the answer when a stop string is complete, as vLLM does."""
         if self.is_drafting:
             self._take_draft()
             return

@@ -87,7 +87,7 @@ class Completions:
         return self.batching.first_failure
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
-        """Handles a request. Returns the reply, or a Later if the model must first generate it."""
+        """Handles a request. Returns the reply, or a Later if the model must first generate the reply."""
         head = request.head
         try:
             return self._answer(request, arrived_ns)

@@ -9,7 +9,8 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""A request for more answers is refused, because it could delay all others. OpenAI's API allows 128 answers per prompt.
+"""A request for more answers is refused, because it could delay all other requests. OpenAI's API allows 128 answers per
+prompt.
 """
 
 _READ = (
@@ -92,7 +93,7 @@ def refuse(name: str, text: str) -> NoReturn:
 
 
 def is_on(owner: Mapping[str, Any], name: str) -> bool:
-    """Reads a field that is true, false or null. Returns False if it is null or missing."""
+    """Reads a field that is true, false or null. Returns False if the field is null or missing."""
     value = owner.get(name)
     if value is not None and not isinstance(value, bool):
         refuse(name, f"{name} is {value!r:.40}, but must be true or false")
@@ -100,7 +101,7 @@ def is_on(owner: Mapping[str, Any], name: str) -> bool:
 
 
 def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """Reads a field that is a whole number or null. Returns `least` if it is null or missing."""
+    """Reads a field that is a whole number or null. Returns `least` if the field is null or missing."""
     value = owner.get(name)
     if value is None:
         return least

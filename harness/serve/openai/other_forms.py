@@ -1,4 +1,4 @@
-"""Handles requests for OpenAI's Responses API and Anthropic's Messages API by means of chat completions.
+"""Handles requests for OpenAI's Responses API and Anthropic's Messages API as chat completions.
 
 A request is translated to a chat completion request, and the reply has the format of the original API. Only text is
 supported. Sources: OpenAI's API reference for /v1/responses and its streaming events, and Anthropic's API reference
@@ -60,7 +60,7 @@ def chat_of_message(request: _Request) -> dict[str, Any]:
 
 
 class _OneAnswer(Answer):
-    """A reply with one answer, whose events have names if it is streamed."""
+    """A reply with one answer; if the reply is streamed, its events have names."""
 
     __slots__ = ("_sequence",)
 

@@ -1,4 +1,4 @@
-"""Writes replies in the format of OpenAI's API. If a request asks for token IDs, adds them like vLLM."""
+"""Writes replies in the format of OpenAI's API. If a request asks for token IDs, adds them as vLLM does."""
 
 import json
 from collections.abc import Mapping
@@ -255,7 +255,9 @@ class Answer(Later):
 def _usage(
     prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
 ) -> Mapping[str, Any]:
-    """Returns the field `usage`. cached: number of prompt tokens found in the cache, or None without a cache."""
+    """Returns the field `usage`. cached: number of prompt tokens found in the cache, or None if the server has no
+    cache.
+    """
     details: dict[str, Any] = {}
     if cached is not None:
         details["prompt_tokens_details"] = {"cached_tokens": cached}

@@ -1,7 +1,7 @@
 """Reads the tools in a request, and determines the function that the answer must call.
 
 The model was not trained to call functions. If `tool_choice` is `required` or names a function, the server writes the
-fixed parts of the call, like vLLM. The model writes only the value of the function's single parameter, a string.
+fixed parts of the call, as vLLM does. The model writes only the value of the function's single parameter, a string.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Handles requests for text vectors: embeddings as in OpenAI's API, and pooling and reranking as in vLLM's API.
+"""Handles requests for text vectors: embeddings in the form of OpenAI's API, and pooling and reranking in the form of
+vLLM's API.
 
 The vector of a text is the model's logits after the last token, scaled to length 1. The model offers no better vector,
 because it lacks an embedding head. A document's score is the cosine of the angle between the document's and the query's

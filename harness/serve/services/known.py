@@ -31,7 +31,7 @@ _IMAGE = Values("uint8", (None, None, 3), "png")
 """
 
 _MALFORMED = "Malformed request: GET /v1/models"
-"""TensorFlow Serving's reply to a request for its list of models, which it does not support."""
+"""TensorFlow Serving's reply to a request for a list of models, because TensorFlow Serving has no such list."""
 
 
 def json_of(reply: Reply) -> Any:
@@ -66,7 +66,9 @@ def tf_serving(exchange: Exchange, model: str) -> Service | None:
 
 
 def _values(name: str, about: Mapping[str, Any]) -> Values:
-    """Returns the type and shape of one sample. Raises KeyError, TypeError or ValueError if `about` lacks them."""
+    """Returns the type and shape of one sample. Raises KeyError, TypeError or ValueError if `about` lacks the type or
+    the shape.
+    """
     if about["dtype"] == "DT_STRING" and name.endswith("_bytes"):
         return _IMAGE
     dims = about["tensor_shape"].get("dim") or []

@@ -24,7 +24,7 @@ _ANSWERS = (
 """Usual names of answers, most likely first."""
 
 _MOST_DEPTH = 16
-"""Schemas that are nested more deeply, including schemas that contain themselves, are not described.
+"""Maximum nesting depth; deeper schemas, including schemas that contain themselves, are not described.
 """
 
 
@@ -162,7 +162,7 @@ class Page:
         return found
 
     def _properties(self, plain: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the required properties, or all properties if none is required."""
+        """Returns the required properties, or all properties if no property is required."""
         properties = plain.get("properties")
         if not isinstance(properties, dict) or not properties:
             raise Undescribed("a part of its JSON")

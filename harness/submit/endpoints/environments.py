@@ -60,8 +60,8 @@ def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
     """Returns environment variables for a program in another environment. They omit the paths to the harness's
     packages.
 
-    bytecode: folder for compiled modules, which Python otherwise writes next to the sources. If it is None, the program
-    stores no compiled modules.
+    bytecode: folder for compiled modules, which Python otherwise writes next to the sources. If `bytecode` is None, the
+    program stores no compiled modules.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

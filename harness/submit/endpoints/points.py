@@ -103,8 +103,8 @@ def _points(
 def accuracy_points(
     request: Request, found: Regions, chosen: Sequence[int], c_max: int
 ) -> Mapping[int, str]:
-    """Maps a concurrency to the region that its accuracy run covers. Each region uses its fastest point, which keeps
-    the accuracy runs short.
+    """Maps a concurrency to the region that its accuracy run covers. Each region uses its fastest point, so that the
+    accuracy runs stay short.
 
     Ultra-low uses the lowest possible point, because the higher regions may need all other points up to 32.
     """

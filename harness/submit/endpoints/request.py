@@ -1,4 +1,4 @@
-"""Defines the request for an Endpoints submission. WORK/request.yaml stores it between calls."""
+"""Defines the request for an Endpoints submission. WORK/request.yaml stores the request between calls."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -66,14 +66,14 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree, which mark a rehearsal."""
+        """Names of the submitter and the system in the tree; a rehearsal has names that identify it as a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, f"{self.system}{REHEARSAL_SUFFIX}"
 
     @property
     def seeds(self) -> SeedSet:
-        """Returns the seed set that the request names. Raises a ConfigError if the cohort may not use it."""
+        """Returns the seed set that the request names. Raises a ConfigError if the cohort may not use this set."""
         found = adoptable(Cohort.parse(self.cohort))
         wanted = [one for one in found if self.seed_set in ("", one.id)]
         if not wanted:
@@ -159,8 +159,8 @@ def make_request(values: Mapping[str, Any]) -> Request:
 
 
 def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
-    """Returns the request stored in `work`, combined with these values, which are not written to disk. A value must
-    equal the stored one.
+    """Returns the request stored in `work`, combined with `values`, which are not written to disk. A value must equal
+    the stored value.
 
     The call may add values that are not stored yet, such as --c-max after a search.
     """

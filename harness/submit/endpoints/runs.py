@@ -20,7 +20,8 @@ SERVER_TIMES = {
         "harness_serve_request_seconds",
     ),
 }
-"""Maps a time to the names of the histograms in which servers report it. `run` reads the histograms' sums and counts.
+"""Maps a measured time to the names of the histograms in which servers report this time. `run` reads the histograms'
+sums and counts.
 """
 
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
@@ -78,7 +79,9 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def state_of(attempt: Attempt) -> tuple[str, str]:
-    """Returns whether an attempt is done or failed, and the reason for it. Does not judge its settings."""
+    """Returns whether an attempt is done or failed, and the reason for it. Ignores whether the attempt's settings match
+    the request.
+    """
     try:
         run = attempt.run()
         summary = read_json(attempt.summary)

@@ -44,7 +44,7 @@ class SeedSet(NamedTuple):
     """Seeds under their names in point.yaml."""
 
     def window(self) -> Sequence[Cohort]:
-        """Returns the cohorts that may use the set."""
+        """Returns the cohorts that may use the seed set."""
         return self.cohort.following(_table("seeds")["adoptable_cohorts"])
 
 

@@ -90,7 +90,7 @@ class Described(NamedTuple):
 
 
 def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
-    """Combines facts about the machine and the run with `answers`, the values from the YAML file, and with values from
+    """Combines facts about the machine and the run with `answers` (the values from the YAML file) and with values from
     the request.
 
     Raises a ConfigError that lists every key that has no value. In a rehearsal, such keys get placeholders instead.

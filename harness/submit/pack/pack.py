@@ -49,7 +49,7 @@ def finished_runs(
     prevents packing.
 
     accelerated: whether the user's description lists an accelerator. In a rehearsal, accepts INVALID runs, which the
-    check reports later. quiet: whether to rescore runs without announcing it.
+    check reports later. quiet: whether to rescore runs without a message.
     """
     refuse(f"{one}: restore it" for row in rows for one in missing_data(row.config.data_dir))
     problems, runs = [], {}

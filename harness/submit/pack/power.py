@@ -21,7 +21,7 @@ def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
 
 
 def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules: Round) -> None:
-    """Packs the power files into the scenario's folder. answers: the texts of POWER.
+    """Packs the power files into the scenario's folder. answers: the values for the keys in POWER.
 
     Raises an exception from WRONG_CONTENT if power-dev did not write the description.
     """

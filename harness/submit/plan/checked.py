@@ -25,7 +25,8 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Returns why a VALID run does not count; '' if it counts. made: other runs of the same scenario, by kind.
+    """Returns the reason why a VALID run does not count; '' if the run counts. made: other runs of the same scenario,
+    by kind.
 
     Does not execute code that the folder names as a file or module.
     """
@@ -72,7 +73,7 @@ def _audit_faults(
     """Yields the faults that a comparison of the audit with its performance run finds. `pack` verifies the audit in the
     same way.
 
-    Ignores the speed in a short rehearsal, because it proves nothing.
+    Ignores the speed in a short rehearsal, because the speed of a short run proves nothing.
     """
     if audit.kind == TEST06:
         answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens
@@ -105,7 +106,7 @@ def _audit_faults(
 def _text_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the lines that explain why an audit that compares only answers fails."""
+    """Yields the reasons why an audit that compares only answers fails."""
     if audit.kind == TEST08:
         if "accuracy" not in made:
             return

@@ -1,5 +1,5 @@
-"""Before the first run, compares the sizes of the request's and the round's data set, because `pack` refuses other
-sizes.
+"""Compares the size of the request's data set with the size in the round before the first run, because `pack` refuses
+any other size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ def samples_of(config: RunConfig) -> int | None:
     """Returns the number of samples; None if only the model's file contains the inputs, because only a run opens this
     file.
 
-    Opens the data set in a separate process, so that its memory is free during the runs. Raises the HarnessError that
-    opening the data set causes.
+    Opens the data set in a separate process, so that the data set occupies no memory during the runs. Raises a
+    HarnessError if the data set cannot be opened.
     """
     if not load_model(config.model).inputs:
         return None

@@ -119,8 +119,8 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches for Server's rate, unless a search has finished or the request does not need one. Returns False if the
-    search failed.
+    """Searches for Server's rate, unless a search has finished or the request does not need a rate. Returns False if
+    the search failed.
     """
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
@@ -158,7 +158,7 @@ def _make(
     *,
     quiet: bool,
 ) -> None:
-    """Makes a run, or rescores a run that has no score yet, and prints how it ended.
+    """Makes a run, or rescores a run that has no score yet, and prints the outcome.
 
     Raises a ConfigError if a run refuses its settings, because all other runs share these settings.
     """
@@ -188,7 +188,9 @@ def _make(
 def _attempt(
     row: PlannedRun, work: Path, locks: tuple[int, ...]
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Starts an attempt in a new folder, which keeps earlier attempts. Returns the process and the path to its log."""
+    """Starts an attempt in a new folder, so that the files of earlier attempts are kept. Returns the process and the
+    path to its log.
+    """
     folder = work / RUNS / row.name
     number = next_number(work, row.name)
     log = folder / f"attempt-{number}.log"

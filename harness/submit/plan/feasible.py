@@ -1,6 +1,6 @@
 """Lists the benchmarks of a category that this machine can run within a day, for `submit plan --benchmark all`.
 
-The times are lower bounds. They assume that a sample takes only as long as its multiplications do, at the speed of this
+The times are lower bounds. They assume that a sample takes only the time of its multiplications, at the speed of this
 machine's fastest matrix product. A benchmark is omitted only if it is certainly too slow, so a listed benchmark may
 still take too long.
 """

@@ -1,4 +1,4 @@
-"""Reads a finished run: its files, its facts, and the reasons why it cannot be submitted."""
+"""Reads a finished run: its files, its facts, and the reasons why the run cannot be submitted."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -129,7 +129,7 @@ class FinishedRun:
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields the reasons why this VALID run cannot be submitted.
 
-        accelerated: whether to ignore CPU time, because it proves nothing if the system has an accelerator.
+        accelerated: whether the system has an accelerator; CPU time is then ignored, because it proves nothing.
         """
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
@@ -193,7 +193,9 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's."""
+        """Yields the reasons why `pack` cannot score this audit's samples and compare the score with the accuracy run's
+        score.
+        """
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))
             yield from (f"its samples need a score: {why}" for why in lacking)

@@ -1,4 +1,4 @@
-"""Plans the runs that a submission needs, and the state and expected time of each run."""
+"""Lists the runs that a submission needs, and the state and expected duration of each run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -102,7 +102,7 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
 
 
 def search(request: Request, work: Path) -> PlannedRun | None:
-    """Returns the `peak` search for Server's rate; None if the request does not need it."""
+    """Returns the `peak` search for Server's rate; None if the request does not need a search."""
     if not request.searches:
         return None
     config = request.search_config()
@@ -125,7 +125,7 @@ def conf_file(request: Request, scenario: str, work: Path) -> Path | None:
 
 def write_audits(request: Request, work: Path) -> None:
     """Writes LoadGen's audit.config for each audit, with the settings in compliance/ of mlcommons/inference. Writes
-    user.conf for scenarios for which the round defines settings.
+    user.conf for each scenario that has settings in the round.
     """
     texts = {audit_file(work, name): _audit_text(request, name) for name in request.audits}
     for scenario in request.chosen_scenarios:
@@ -252,7 +252,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run has no power result that can be submitted; '' if it has one. rehearsal: whether any reading is
+    """Returns why the power result of a run cannot be submitted; '' if it can. rehearsal: whether any reading is
     accepted.
     """
     if not config.meter:
@@ -267,7 +267,7 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 def _stale(
     row: PlannedRun, request: Request, run: FinishedRun, performance: FinishedRun | None
 ) -> str:
-    """Returns why a valid run is stale; '' if it is not."""
+    """Returns why a valid run is stale; '' if the run is not stale."""
     settings = run.settings
     if not _is_as_requested(row, request, run):
         return "the run was made with other options"
@@ -288,8 +288,8 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Returns whether the run's settings are the requested ones. The paths of audit.config and of the round's user.conf
-    may differ.
+    """Returns whether the run's settings are the requested settings. The paths of audit.config and of the round's
+    user.conf may differ.
     """
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
     if isinstance(asked, dict) and row.scenario in request.of_round.user_conf:

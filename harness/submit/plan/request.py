@@ -47,7 +47,9 @@ OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 """Options that are accepted only for runs of the scenarios in AT_A_RATE."""
 
 CONFIRM = "60s"
-"""Value of --duration for confirmation runs. It is closer to the official 600 s than the default in a search, 10 s."""
+"""Value of --duration for confirmation runs. This duration is closer to the official 600 s than a search's default of
+10 s.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
@@ -66,7 +68,7 @@ class Request:
     category: str
     benchmark: str
     folder: str = ""
-    """Name of the benchmark's folder in the tree. It differs from `benchmark` only in the open division."""
+    """Name of the benchmark's folder in the tree. The name differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
     """Scenario names in the round; () means the scenarios that the division requires for the category."""
     accuracy_data: str = ""
@@ -359,7 +361,7 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree, which mark a rehearsal."""
+        """Names of the submitter and the system in the tree; a rehearsal has names that identify it as a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
@@ -379,8 +381,8 @@ class Request:
     ) -> RunConfig:
         """Returns the settings for one of the planned runs.
 
-        searched_rate: Server's rate from a search, in queries/s. conf: user.conf with the round's settings, if the
-        scenario has any.
+        searched_rate: Server's rate from a search, in queries/s. conf: user.conf with the round's settings; None
+        without such settings.
         """
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario not in AT_A_RATE:
@@ -435,8 +437,8 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns what is missing for the metric `rouge` to compute rougeLsum as MLPerf does. Packages are not listed,
-    because the run itself reports missing packages.
+    """Returns the requirements that the metric `rouge` lacks to compute rougeLsum as MLPerf does. Packages are not
+    listed, because the run itself reports missing packages.
     """
     try:
         metric: Any = registry.load("metric", "rouge")

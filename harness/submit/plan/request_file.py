@@ -46,8 +46,8 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
     """Returns the request in `work`. The first call stores `values` and `options`, which are explained at
     `make_request`.
 
-    Later calls may omit them. A different value replaces the stored value as long as `work` contains no run; afterwards
-    it raises a ConfigError.
+    Later calls may omit these arguments. A different value replaces the stored value as long as `work` contains no run;
+    later, a different value raises a ConfigError.
     """
     path = work / FILE
     if not path.exists():

@@ -27,8 +27,8 @@ _COUNTED_SLACK_PERCENT = 0.001
 """Rounding error in accuracy=...%, which has three digits after the decimal point."""
 
 _SAME_SHARE = 0.001
-"""Two scores in one file count as equal up to this relative difference, because they may be written with different
-precision.
+"""Two scores in one file count as equal up to this relative difference, because the scores may be written with
+different precision.
 """
 
 
@@ -220,13 +220,13 @@ def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Itera
 
 
 def stated_hash(result: Result, folder: str) -> str:
-    """Returns the hash in accuracy.txt next to the log in `folder`; '' without one."""
+    """Returns the hash in accuracy.txt next to the log in `folder`; '' without a hash."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
     return match[1] if match else ""
 
 
 def _log_problem(content: bytes) -> str:
-    """Returns why the content is not a whole or truncated accuracy log with answers; '' if it is one."""
+    """Returns why the content is not a whole or truncated accuracy log with answers; '' if the content is such a log."""
     try:
         shown_answers(content)
     except ValueError:

@@ -180,8 +180,8 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
     """Checks that the score of TEST01's answers agrees with the counts and is close to the accuracy run's score.
 
-    If a sample's score is between 0 and 1, it varies at most as much as a score that is either 0 or 1. This bounds the
-    deviation of the mean score.
+    If a sample's score is between 0 and 1, the score varies at most as much as a score that is either 0 or 1. This
+    limit also bounds the deviation of the mean score.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)

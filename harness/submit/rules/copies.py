@@ -8,8 +8,8 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""If a run's log contains at least this many different latencies, they identify the run, because two runs never have
-the same minimum, mean and percentiles in ns.
+"""If a run's log contains at least this many different latencies, these latencies identify the run, because two runs
+never have the same minimum, mean and percentiles in ns.
 """
 
 

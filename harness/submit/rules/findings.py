@@ -121,7 +121,9 @@ RULES: Mapping[str, str] = {
     "power-log": f"remove the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }
-"""Maps a rule to the action that resolves its findings. docs/submit.md explains each rule; a test compares both."""
+"""Maps a rule to the action that resolves its findings. docs/submit.md explains each rule, and a test verifies that no
+rule is missing there.
+"""
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
 """Rules that a result cannot comply with if its runs are shorter than the round requires."""

@@ -50,7 +50,9 @@ def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Reports unreadable entries. Call it last, because the other rules read files, too."""
+    """Reports unreadable entries. Call this function last, because the other rules read files and may find more
+    unreadable entries.
+    """
     for path in dict.fromkeys(tree.unreadable):
         yield Finding("unreadable", path, "not readable", "a readable file or folder")
 

@@ -1,4 +1,4 @@
-"""Runs MLCommons' checkers from the user's checkout, and compares their verdicts with the harness's.
+"""Runs MLCommons' checkers from the user's checkout, and compares their verdicts with the harness's verdicts.
 
 The harness does not contain any part of these checkers.
 """
@@ -54,7 +54,9 @@ class Outcome(NamedTuple):
 
 
 def tools_of(checkout: Path) -> Path:
-    """Returns the folder that contains the checkers. Raises a ConfigError if the checkout does not contain them."""
+    """Returns the folder that contains the checkers. Raises a ConfigError if the checkout does not contain the
+    checkers.
+    """
     folder = checkout / _TOOLS
     if not is_folder(folder / "submission_checker"):
         raise ConfigError(
@@ -67,7 +69,7 @@ def tools_of(checkout: Path) -> Path:
 def run_checkers(
     checkout: Path, tree: Path, version: str, only: str | None = None
 ) -> list[Outcome]:
-    """Runs both checkers on the tree. Raises a ConfigError if the checkout does not contain them."""
+    """Runs both checkers on the tree. Raises a ConfigError if the checkout does not contain the checkers."""
     folder = tools_of(checkout)
     there = {
         name: words
@@ -94,7 +96,7 @@ def _run(
 
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a script from the checkout in `folder`, and keeps it from writing files to the checkout."""
+    """Runs a script from the checkout in `folder`, and prevents the script from writing files to the checkout."""
     variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     return run_program(command, LIMIT_S, cwd=folder, env=variables)
 

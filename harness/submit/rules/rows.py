@@ -14,9 +14,9 @@ _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS, _LEAST_SAMPLES = 20, 2_000
-"""The end of a log is judged only if it shows at least this many rows and the run has at least this many samples. If
-queries overlap, fewer last rows might all belong to slow answers. In a shorter log, the last rows might all belong to
-one batch that stalled.
+"""The end of a log is judged only if the end shows at least this many rows and the run has at least this many samples.
+If queries overlap, a smaller number of last rows might all belong to slow answers. If the run has fewer samples, the
+last rows might all belong to one batch that stalled.
 """
 
 
@@ -70,7 +70,7 @@ def whole_rows(content: bytes) -> list[Row] | None:
 def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0) -> Iterator[str]:
     """Yields a sentence for each contradiction between rows. total: number of samples in the data set.
 
-    once: whether this is an accuracy run, in which each sample occurs once. padding: number of samples that it may
+    once: whether this is an accuracy run, in which each sample occurs once. padding: number of samples that the run may
     repeat.
     """
     orders = {row.order for row in rows}
@@ -87,8 +87,8 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 def wrong_end(content: bytes, samples: int, scenario: str) -> str:
     """Returns why the end of a truncated log cannot be the end of a run with `samples` samples; '' if it can.
 
-    Within a single query, samples may be answered in any order. If queries follow each other, the last rows must belong
-    to samples in the second half.
+    Within a single query, samples may be answered in any order. If queries follow each other, the last rows must
+    include a sample from the second half of the run.
     """
     head, _, tail = content.partition(CUT)
     first, last = shown_rows(head), shown_rows(tail)

@@ -111,7 +111,7 @@ def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _date(run: RunLog, key: str) -> datetime | None:
-    """Returns a time from the log, in UTC; None if the log does not contain it."""
+    """Returns a time from the log, in UTC; None if the log does not contain the time."""
     text = str(run.detail.get(key))
     try:
         if key == "power_begin":

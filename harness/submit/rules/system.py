@@ -89,8 +89,8 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network and its keys. is_network must be a string, because the official checkers crash if it is JSON's
-    true.
+    """Checks is_network and its keys. is_network must be a string, because the official checkers crash if the value is
+    JSON's true.
     """
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
@@ -102,7 +102,7 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
     if who.division in expected and (value == "true") != (who.division == "network"):
         actual = f"is_network: {value!r}"
         yield Finding("system-value", file, actual, f"the value for the {who.division} division")
-    if value:  # if one key has a value, the official checker requires all others
+    if value:  # if one key has a value, the official checker requires all other keys
         for key in who.round.system_keys.network:
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")

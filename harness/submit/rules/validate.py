@@ -25,7 +25,7 @@ class Checked(NamedTuple):
     short: Mapping[str, Collection[str]] = MappingProxyType({})
     """Maps a result's path to the rules that it cannot comply with, because its logs show a short run or other data."""
     unknown_to: Collection[str] = ()
-    """MLCommons' checkers that do not know a benchmark in the tree, so their verdict does not count."""
+    """MLCommons' checkers that do not know a benchmark in the tree, so that their verdicts do not count."""
 
     def of_result(self, path: str) -> list[Finding]:
         """Returns the findings about the result at `path`: inside it, in its system, or in a folder above it."""

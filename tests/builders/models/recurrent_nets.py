@@ -117,7 +117,7 @@ def detections(path: Path) -> Path:
 def step_by_step(path: Path, frames: Array, states: Mapping[str, tuple[str, Array]]) -> Array:
     """Returns the first output for each frame of one sequence, computed with direct calls of ONNX Runtime.
 
-    frames: the inputs x (frames, ...) as stored in the file. states: input -> (output, initial value).
+    frames: the inputs x (frames, ...) as stored in the file. states: maps an input to its output and initial value.
     """
     import onnxruntime as ort
 

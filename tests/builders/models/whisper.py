@@ -284,8 +284,8 @@ def _encoder(features: str, states: str, *, cross: bool) -> Any:
 
 
 def _decoder(*, cross: bool) -> Any:
-    """Returns the decoder. cross: whether it takes keys and values computed from the encoder's states instead of the
-    states.
+    """Returns the decoder. cross: whether the decoder takes keys and values computed from the encoder's states instead
+    of the states.
     """
     graph = _Graph(5)
     one, zero = graph.put(1), graph.put(0)

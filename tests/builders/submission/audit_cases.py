@@ -1,7 +1,8 @@
 """Audits that pass and audits that fail; our verification and MLCommons' scripts get the same logs.
 
 Each case is a pair of runs made from LoadGen's golden logs. golden/audits.json stores the verdicts of compliance/TEST01
-and compliance/TEST04 of mlcommons/inference (b66003e) on each pair; `benchmarks/official_check.py --record` writes it.
+and compliance/TEST04 of mlcommons/inference (b66003e) on each pair; `benchmarks/official_check.py --record` writes this
+file.
 """
 
 import re
@@ -47,7 +48,7 @@ class Case(NamedTuple):
 
 
 def _both(audit: str) -> dict[str, Case]:
-    """Returns each scenario just inside and just outside each margin."""
+    """Returns a case just inside and a case just outside each margin, for each scenario."""
     cases = {}
     for scenario, usual in (
         ("Server", 2000.0),

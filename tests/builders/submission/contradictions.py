@@ -1,7 +1,7 @@
 """Faults that only a comparison reveals, because numbers, texts and files of a tree contradict each other.
 
-Tables in the form of mutations.py: name -> (rule that must find the fault, function that makes it). MLCommons' checkers
-find only a few of these faults.
+Tables in the form of mutations.py: a name maps to the rule that must find the fault, and to the function that makes the
+fault. MLCommons' checkers find only a few of these faults.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Single faults in a good submission: name -> (rule that must find the fault, function that makes it).
+"""Single faults in a good submission: a name maps to the rule that must find the fault, and to the function that makes
+the fault.
 
 tests/submit/test_check.py looks for each fault with our validator; benchmarks/official_check.py runs MLCommons'
 checkers on the same trees.
@@ -58,7 +59,7 @@ def folder(path: str) -> Mutation:
 
 
 def cut(path: str) -> Mutation:
-    """Truncates the last line, as when a run is killed."""
+    """Truncates the last line, as if the run had been killed."""
 
     def mutate(root: Path) -> None:
         content = (root / path).read_bytes()

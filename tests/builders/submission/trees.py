@@ -110,7 +110,7 @@ def log_line(line: str, changes: Mapping[str, Any]) -> str:
 
 
 def changed_log(text: str, changes: Mapping[str, Any]) -> str:
-    """changes: an effective setting is also changed in the requested settings."""
+    """changes: new values by key; a change to an effective setting also changes the requested setting."""
     named = dict(changes)
     for key, value in changes.items():
         if key.startswith("effective_"):
@@ -121,7 +121,7 @@ def changed_log(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def another_run(text: str, name: str) -> str:
-    """Returns the log that a second run on the same system would write. The same name returns the same log."""
+    """Returns the log that a second run on the same system would write. The log is always the same for the same name."""
     number = crc32(name.encode())
     at = datetime(2026, 11, 21) + timedelta(seconds=number % 80_000)  # noqa: DTZ001 - only text
     text = re.sub(r'"pid": \d+', f'"pid": {1000 + number % 50_000}', text)
@@ -359,7 +359,7 @@ Fault = tuple[str, Mutation]
 
 
 def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
-    """Returns faults by name that the same rule must find."""
+    """Maps names to faults that the same rule must find."""
     return {name: (code, mutation) for name, mutation in mutations.items()}
 
 

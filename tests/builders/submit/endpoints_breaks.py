@@ -23,7 +23,7 @@ class Break(NamedTuple):
     name: str
     change: Change
     rules: tuple[str, ...]
-    """Our rules; at least one of them must find the break; () if the rules allow it.
+    """Our rules; at least one of these rules must find the break; () if the rules allow the break.
     """
     official: str
 
@@ -211,7 +211,7 @@ def more_tokens(tree: Path) -> None:
 
 
 WITHOUT_UTILISATION = system(EVERY, tps_utilization=None)
-"""Removes the key `tps_utilization`, because the checker does not check the value in trees without this key."""
+"""Removes the key `tps_utilization`, because the checker checks the value only in trees that contain this key."""
 
 
 def stored(key: str, factor: float) -> Change:
@@ -247,7 +247,7 @@ def issued_odd(tree: Path) -> None:
 
 
 def swapped(tree: Path) -> None:
-    """Exchanges the results of two points, including the client's record of its concurrency."""
+    """Exchanges the results of two points, including the concurrency that the client recorded."""
     places = [point_path(tree, at) / "result_summary.json" for at in (16, 48)]
     first, second = (json.loads(path.read_text()) for path in places)
     first["run_config"], second["run_config"] = second["run_config"], first["run_config"]

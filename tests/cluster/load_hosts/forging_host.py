@@ -27,7 +27,7 @@ def scaled(rows: Array, entry_ns: Array) -> Array:
 
 
 def subtracted(rows: Array, entry_ns: Array) -> Array:
-    """Subtracts a constant from every time, but not more than the entry allows."""
+    """Subtracts a constant from every time, but never goes below the entry time."""
     for name in (*_AFTER_ENTRY, "first_token_ns"):
         rows[name] = np.where(rows[name] > 0, np.maximum(rows[name] - CONSTANT_NS, entry_ns), 0)
     return rows

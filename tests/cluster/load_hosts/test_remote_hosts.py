@@ -202,7 +202,7 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
-    """At the address, a different program listens and replies."""
+    """A different program listens and replies at the address."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         process = remote_process.RemoteProcess.__new__(remote_process.RemoteProcess)

@@ -1,4 +1,4 @@
-"""The parts of the schedule that the load hosts issue add up to one LoadGen's schedule."""
+"""The parts of the schedule that the load hosts issue add up to the schedule of a single LoadGen."""
 
 from pathlib import Path
 

@@ -159,7 +159,9 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 
 
 def still(run: Evidence, host: int, stood_ns: int, share: float) -> Evidence:
-    """The host issued no query in the first `stood_ns` of the run, and a share of its queries waited because of this."""
+    """Returns the run with a host that issued no query in the first `stood_ns`, so that a share of the host's queries
+    waited.
+    """
     assert run.done is not None
     columns = {name: column.copy() for name, column in run.done.columns.items()}
     own = np.flatnonzero(columns[HOST] == host)

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests in a file, because its start takes longer than most tests."""
+"""One Ray cluster for all tests in a file, because starting a cluster takes longer than most tests."""
 
 from collections.abc import Iterator
 

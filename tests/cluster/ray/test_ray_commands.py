@@ -1,4 +1,4 @@
-"""Commands on the nodes of a Ray cluster, and the list of its nodes."""
+"""Commands on the nodes of a Ray cluster, and the list of the cluster's nodes."""
 
 import json
 import os

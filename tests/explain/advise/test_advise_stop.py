@@ -28,7 +28,7 @@ def _words(folder: Path, out: str, *more: str) -> list[str]:
 
 
 class _Counting:
-    """Stands in for the measurement of a layer. until: number of layers before it raises Ctrl-C."""
+    """Stands in for the measurement of a layer. until: number of measured layers before it raises KeyboardInterrupt."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
         self.keys: list[Any] = []

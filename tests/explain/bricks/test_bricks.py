@@ -1,4 +1,4 @@
-"""The verb `bricks`: cutting, running, constructing, publishing; acceptance rows DB1-11, TU5, BO10."""
+"""The verb `bricks` cuts, runs, constructs and publishes bricks (requirements DB1 to DB11, TU5 and BO10)."""
 
 import json
 import re

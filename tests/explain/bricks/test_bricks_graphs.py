@@ -223,7 +223,9 @@ def profiled(took_us: dict[str, int]) -> list[Event]:
 def test_conversions_around_a_sum_that_reads_an_input_are_known(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    """a -> Conv -> back -> Concat(b) -> there -> Conv: if `b` were blocked, neither conversion would be needed."""
+    """a -> Conv -> back -> Concat(b) -> there -> Conv: if `b` had the blocked layout, neither conversion would be
+    needed.
+    """
     node = onnx.helper.make_node
     nodes = [
         node(after, ["a"], ["a1"], "first"),

@@ -1,4 +1,6 @@
-"""The layer level from a backend's own profiler: kernels, nodes, named overhead, and quantities it does not report."""
+"""The layer level from a backend's own profiler: kernels, nodes, named overhead, and quantities that the profiler does
+not report.
+"""
 
 import json
 import subprocess

@@ -190,7 +190,7 @@ def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> N
 
 
 def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks requirement CS7: JSON in, plots out."""
+    """Checks requirement CS7: the stored JSON file is enough to make the page."""
     pytest.importorskip("plotly")
     words = [
         "--filter",

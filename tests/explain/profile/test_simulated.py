@@ -73,7 +73,7 @@ def test_output_that_does_not_fit_is_refused(tmp_path: Path, text: str, message:
 
 
 def test_each_call_has_its_own_output(tmp_path: Path) -> None:
-    """Marks made by the framework's threads or libraries would shift the calls, so they are refused."""
+    """Marks made by the framework's threads or libraries would shift the calls, so such marks are refused."""
     out = tmp_path / "counts"
     for i in (1, 2, 3):
         (tmp_path / f"counts.{i}").write_text(DUMP)
@@ -123,7 +123,7 @@ def test_mistakes_are_reported_in_one_line_each(refuses: Said) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
 def test_valgrind_counts_the_same_for_the_same_call(tmp_path: Path) -> None:
-    """Uses the null backend, because its start is the shortest: a minute."""
+    """Uses the null backend, because its start is the fastest and takes only a minute."""
     out = tmp_path / "p"
     arguments = ["--backend", "null", "--levels", "library", "--counters", "valgrind", "--quiet"]
     assert main(["profile", *arguments, "--no-report", "--out", str(out)]) == 0

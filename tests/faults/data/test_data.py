@@ -246,7 +246,7 @@ def test_a_dataset_that_reports_slow_loading_is_waited_for(tmp_path: Path) -> No
 
 
 def images(folder: Path, out: Path, *more: str) -> tuple[str, ...]:
-    """Returns a run of the real dataset `folder`; the manifest's files belong to different backends."""
+    """Returns the arguments for a run with the image dataset `folder`; the manifest lists no model files."""
     (folder / "a").mkdir(parents=True)
     for i in range(6):
         write(folder / f"a/{i}.jpg", i)

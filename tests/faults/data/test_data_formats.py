@@ -24,7 +24,7 @@ from tests.faults.command import (
 from tests.plugins.datasets.test_image_datasets import overwritten
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
-"""Runs the digits model, whose single input is `image`, float32, 1x8x8."""
+"""Options for the digits model, whose single input is `image`, float32, 1x8x8."""
 
 
 def archive(labels: int = 40) -> bytes:

@@ -125,7 +125,7 @@ def test_the_peak_is_the_fastest_call_of_any_library() -> None:
 
 
 def test_a_rate_is_compared_with_the_fp32_peak_of_all_libraries() -> None:
-    """Bug: a library whose fp32 measurement was disturbed seemed to use the matrix unit even at this low int8 rate."""
+    """Bug: a library whose fp32 measurement was disturbed seemed to use the matrix unit even at a low int8 rate."""
     every = points(ort_fp32=100, torch_fp32=50, torch_int8=180, ort_int8=400)
     content = {"instruction_sets": VNNI}
     found = {point.name: arithmetic.unit_of(point, every, content) for point in every}

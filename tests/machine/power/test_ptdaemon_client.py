@@ -60,9 +60,9 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
-    """Yields the port and the process of power-dev's server, which runs with its PTDaemon and short waits."""
+    """Yields the port and the process of power-dev's server, which uses a stand-in for PTDaemon and short waits."""
     ptd, port = folder / "ptd", free_port()
-    ptd.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/ptd_stand_in.py" "$@"\n')
+    ptd.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_ins/ptd_stand_in.py" "$@"\n')
     ptd.chmod(0o755)
     conf = folder / "server.conf"
     conf.write_text(
@@ -147,7 +147,7 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
 def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The tree contains the session, and the validator reports only that a stand-in made it."""
+    """The tree contains the session, and the validator reports only that a stand-in made the session."""
     words = ["--rehearsal", "--duration", "3s", "--division", "open", "--submitter", "LabOrg"]
     words += ["--system", "box", "--category", "edge", "--benchmark", "resnet", "--model", "digits"]
     words += ["--scenarios", "SingleStream", "--work", str(tmp_path / "work")]

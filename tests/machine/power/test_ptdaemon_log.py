@@ -1,4 +1,4 @@
-"""The energy follows from spl.txt by MLPerf's formula, and its note says whether it is official."""
+"""The energy follows from spl.txt by MLPerf's formula, and a note says whether the energy is official."""
 
 import json
 from collections.abc import Sequence

@@ -40,7 +40,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes a session that its checker refuses, started next to a foreign folder `harness`."""
+    """Makes a session that power-dev's checker refuses, started next to a foreign folder `harness`."""
     folder = tmp_path_factory.mktemp("session")
     power_dev = checkout(folder / "power-dev", checker=REFUSES)
     (folder / "harness").mkdir()

@@ -48,7 +48,7 @@ def session() -> Any:
 
 
 def recomputed(prompt: Sequence[int], most: int, *, ignores_end: bool = False) -> list[int]:
-    """Returns the answer computed without a cache, where each step computes all tokens again."""
+    """Returns the answer computed without a cache, so that each step computes all tokens again."""
     past = {
         spec.name: np.zeros((1, spec.shape[1], 0, spec.shape[3]), np.float32)
         for spec in session().get_inputs()

@@ -152,7 +152,7 @@ def test_only_https_and_file_are_opened(scheme: str) -> None:
 
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes a manifest of the digits model whose file is fetched from a file: address."""
+    """Writes a manifest of the digits model whose file is fetched from a `file:` URL."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     content["name"] = "far"

@@ -14,7 +14,7 @@ class Task(NamedTuple):
     """Numbers of one benchmark from mlcommons/inference b66003e."""
 
     samples: int
-    """Samples that a performance run holds, according to LoadGen's table."""
+    """Number of samples that a performance run keeps in memory, according to LoadGen's table."""
     equal_issue: bool
     metric: str
     """The round's name for the manifest's score."""

@@ -1,4 +1,4 @@
-"""Instances x threads x batch are planned from the cores, and only the user may exceed them."""
+"""Instances x threads x batch are planned from the cores, and only the user may exceed the number of cores."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tables in model files: the result is the smallest table that an input indexes, or none if this is uncertain.
+"""Tables in model files: the harness finds the smallest table that an input indexes, or none if the table is uncertain.
 
 The reference is ONNX Runtime, which refuses a row outside a table.
 """

@@ -1,4 +1,4 @@
-"""From the expressions in a .pt2 file, the reader accepts only sizes; tested without PyTorch."""
+"""The reader accepts only sizes from the expressions in a .pt2 file; tested without PyTorch."""
 
 import pytest
 

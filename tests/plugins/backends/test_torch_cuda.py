@@ -238,8 +238,8 @@ def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:
 
 
 def test_an_operators_time_is_that_of_its_kernels_on_the_gpu() -> None:
-    """From a recording of ResNet-50 on an H200: the launch took 31 us on the host, and the kernels took 13.3 and 2.1
-    us.
+    """Uses times from a recording of ResNet-50 on an H200: the launch took 31 us on the host, and the kernels took 13.3
+    and 2.1 us.
     """
     kernels: Any = import_module("harness.backends.parts.torch_kernels")
     copy = SimpleNamespace(name="cudnn::nchwToNhwcKernel", duration=2.1)

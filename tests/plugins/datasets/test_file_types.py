@@ -1,4 +1,4 @@
-"""The dataset of file types: certain labels, the same features as the package magika, and the same files in every run."""
+"""The dataset of file types: reliable labels, the same features as the package magika, and the same files in every run."""
 
 import io
 import shutil

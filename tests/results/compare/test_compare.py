@@ -278,7 +278,7 @@ def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
 
 
 def test_steady_drift_is_not_a_change() -> None:
-    """The sides differ by more than two runs of one side."""
+    """The two sides differ by more than any two runs of the same side."""
     for runs in (2, 3, 5):
         times = "abcdefghij"
         drifting = [1000 * 1.03**number for number in range(2 * runs)]
@@ -359,7 +359,7 @@ def test_quieter_machine_is_advised_if_no_number_of_runs_would_decide() -> None:
 
 
 def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> None:
-    """One pair is judged if it differs by more than any two equal runs in the database."""
+    """A pair of runs is judged if the two runs differ by more than any two equal runs in the database."""
     folders = []
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))

@@ -1,4 +1,6 @@
-"""When frameworks are compared, one model in different files is ranked if the answers confirm that it is the same."""
+"""A comparison of frameworks ranks runs of one model in different files if the answers confirm that the model is the
+same.
+"""
 
 import json
 import re

@@ -87,7 +87,7 @@ def test_reason_names_the_necessary_length_of_a_run() -> None:
 
 @pytest.mark.parametrize("draw", [alike(100), queue(0.7)])
 def test_effective_samples_count_independent_neighbourhoods(draw: Draw) -> None:
-    """In random order, all of the same samples count as independent."""
+    """If the order is random, all of these samples count as independent."""
     rng = np.random.default_rng(3)
     torn, neighbours = [], []
     for _ in range(20):

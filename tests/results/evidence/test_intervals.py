@@ -117,7 +117,9 @@ def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
 def test_an_interval_moved_to_another_clock_holds_that_clocks_percentile(
     samples: list[tuple[int, int]],
 ) -> None:
-    """The two readings of a sample may differ by any time, because LoadGen and the journal sort their own latencies."""
+    """LoadGen's latency may exceed the journal's by any amount, because LoadGen and the journal sort their latencies
+    separately.
+    """
     ours, later = np.array(samples).T
     theirs = np.sort(ours + later)
     count = len(ours)

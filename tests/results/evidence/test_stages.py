@@ -32,7 +32,7 @@ EDGES = (
 START_NS = 1_800_000_000 * 10**9
 WORKERS = 3
 
-# A batch is a worker, a number of samples, and the ns from each of its time stamps to the next.
+# A batch consists of a worker, a number of samples, and the ns from each of its time stamps to the next.
 batches = st.lists(
     st.tuples(
         st.integers(0, WORKERS - 1),

@@ -39,8 +39,8 @@ def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, *
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """No run beats `best`; `frugal` is beaten in speed, `poor` in everything; `bad` is INVALID, `fast` is on
-    another machine, `noisy` of another scenario.
+    """No run beats `best`. Another run beats `frugal` in speed, and `poor` in everything. `bad` is INVALID, `fast` ran
+    on another machine, and `noisy` ran in another scenario.
     """
     folder = tmp_path / "results"
     folder.mkdir()
@@ -79,7 +79,7 @@ def test_a_run_is_named_by_its_start() -> None:
 
 
 def beaten_by(page: str) -> dict[str, str]:
-    """Run -> the run that beats it, from the table of a front."""
+    """Maps a run to the run that beats it, from the table of a Pareto front."""
     row = "<tr><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td><td[^>]*>.*?</td><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td>"
     return dict(re.findall(row, page))
 
@@ -105,7 +105,7 @@ def test_a_history_shows_one_workload_on_one_machine(results: Path) -> None:
 
 
 def cells(article: Article, first: str) -> list[str]:
-    """Texts of the cells of a table's row. first: part of the row's first cell."""
+    """Returns the cell texts of a table row. first: part of the row's first cell."""
     (row,) = [r for r in text(article).split("<tr>") if first in r.partition("</td>")[0]]
     return [re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?>(.*?)</td>", row)]
 
@@ -171,7 +171,7 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     ],
 )
 def test_the_table_has_units_and_no_powers_of_ten(number: Number | None, text: str) -> None:
-    """Bug: `3.0059e+05 samples/s` and `0.66164 ms`."""
+    """Bug: the table contained `3.0059e+05 samples/s` and `0.66164 ms`."""
     assert cell_of(number) == text
 
 
@@ -238,7 +238,7 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
 
 
 def test_the_history_shows_token_times(results: Path) -> None:
-    """Bug: a first token that came later from run to run was in no history."""
+    """Bug: the history did not show that the first token came later from run to run."""
     for day, ttft_ns in ((20, 5_000_000), (21, 9_000_000)):
         tokens = {
             "output_per_s": 90.0 + day,

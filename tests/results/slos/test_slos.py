@@ -157,7 +157,7 @@ def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
 
 
 def uncounted(answers: int) -> dict[str, Array]:
-    """Returns answers that arrive in time. The last `answers` of them lack a token count."""
+    """Returns answers that arrive in time. The last `answers` answers lack a token count."""
     columns = streams()
     first_ns = columns["scheduled_ns"] + NS_PER_MS
     tokens = np.where(np.arange(COUNT) < COUNT - answers, 4, 0).astype(np.int32)

@@ -141,7 +141,7 @@ def test_fewer_late_queries_than_in_the_journal_are_named() -> None:
 
 
 def test_slower_clocks_of_loadgen_alone_are_found() -> None:
-    """Every latency in LoadGen's log is half of the journal's, which a busy machine cannot cause."""
+    """Every latency in LoadGen's log is half of the journal's latency, and a busy machine cannot cause this difference."""
     run = logged("single-stream")
     for key, value in run.log.values.items():
         if key.endswith("latency_ns") and key.startswith("result_"):
@@ -150,8 +150,8 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
 
 
 def test_pause_before_the_fastest_answer_is_not_a_reason() -> None:
-    """Bug: a run on a busy machine was INVALID: LoadGen stamped the fastest answer 50 us later than the journal, so the
-    start of the schedule, computed from the journal, was too early by 50 us.
+    """Bug: a run on a busy machine was INVALID, because LoadGen stamped the fastest answer 50 us later than the
+    journal, and the start of the schedule, computed from the journal, was too early by 50 us.
     """
     pause_ns = 5_000_000
     run = journal("offline", scheduled_ns=lambda c: c["scheduled_ns"] - pause_ns)

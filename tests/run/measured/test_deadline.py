@@ -59,7 +59,7 @@ def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
 
 
 def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
-    """The oldest sample may take 30 ms and the others 35 ms, but one batch of all takes 40 ms."""
+    """The oldest sample may take 30 ms and the others 35 ms, but one batch of all samples takes 40 ms."""
     # The other ten samples are late in any case, so only the first 20 samples matter.
     assert chosen([20.0] * 20 + [15.0] * 10) == 20
 

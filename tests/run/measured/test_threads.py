@@ -257,7 +257,7 @@ def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
 
 @each_dispatcher
 def test_burst_is_copied_once_for_all_its_batches(make: Any) -> None:
-    """Bug: each batch copied all waiting samples under the lock, which is quadratic work."""
+    """Bug: each batch copied all waiting samples under the lock, so the work was quadratic."""
     assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
     assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001
 

@@ -356,7 +356,7 @@ def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
 def test_an_official_run_that_is_too_large_is_not_made_too_short(
     scenario: str, advice: str
 ) -> None:
-    """Bug: with the advised target_latency, a run was too small, and a fast model ended it before 600 s."""
+    """Bug: with the advised target_latency, a run was too small, and a fast model ended the run before 600 s."""
     load = sized(147_783_252, scenario, model_key="resnet", expected_s=600.0)
     with pytest.raises(ConfigError) as caught:
         check_memory(load, 8, 0, 24 * GB, counted=False)
@@ -416,7 +416,7 @@ def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
 def test_a_set_of_samples_that_is_filled_up_has_room(
     scenario: str, model: str, equal: bool, tmp_path: Path
 ) -> None:
-    """LoadGen issues whole sets of the loaded samples if the rules of the benchmark require it."""
+    """LoadGen issues whole sets of the loaded samples if the rules of the benchmark require whole sets."""
     run = ResolvedRun(
         config=RunConfig(scenario=scenario, mlperf=True, mlperf_model=model),
         model=load_model("digits"),
@@ -441,7 +441,9 @@ def test_a_set_of_samples_that_is_filled_up_has_room(
     ("line", "equal"), [("*.*.sample_concatenate_permutation = 0", False), ("", True)]
 )
 def test_an_audit_may_issue_samples_unequally(line: str, equal: bool, tmp_path: Path) -> None:
-    """Bug: MLPerf's TEST06 turns the option off, but the log was compared with the value in the rules."""
+    """Bug: MLPerf's TEST06 turns `sample_concatenate_permutation` off, but the log was compared with the value in the
+    rules.
+    """
     audit = tmp_path / "given.config"
     audit.write_text(f"*.*.mode = 2\n{line}\n")
     run = ResolvedRun(

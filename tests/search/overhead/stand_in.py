@@ -14,7 +14,7 @@ HERE = dict.fromkeys(LOCAL_STAGES, 1_000) | {"infer": 20_000}
 THERE = dict.fromkeys(REMOTE_STAGES, 5_000) | {"remote": 150_000}
 FLOOR_NS = 43_000
 TIMES_NS = (10_000, 25_000)
-"""Time in the server's queue, and time to compute."""
+"""Time in ns that a query spends in the server's queue, and time in ns that the model computes."""
 
 
 def _stages(stages: Mapping[str, int]) -> dict[str, Any]:
@@ -42,7 +42,9 @@ def served(
 
 
 class Runs:
-    """Stands in for `measure`. change: changes the files of a run, given the run's name; it may raise an exception."""
+    """Stands in for `measure`. change: function that changes the files of a run, given the run's name; the function may
+    raise an exception.
+    """
 
     def __init__(self, change: Callable[[str, dict[str, Any]], None] | None = None) -> None:
         self.change = change or (lambda name, result: None)

@@ -1,4 +1,4 @@
-"""The search for the highest load: for a system with a threshold, a noisy system and an irregular system."""
+"""The search for the highest load, tested on a system with a threshold, a noisy system and an irregular system."""
 
 import random
 

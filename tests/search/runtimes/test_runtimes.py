@@ -1,4 +1,4 @@
-"""`sweep --backend all`: selected backends, equal answers, rounds in turns, dropped backends, and the fastest ones."""
+"""`sweep --backend all`: selected backends, equal answers, rounds in turns, dropped backends, and the fastest backends."""
 
 import csv
 import json
@@ -568,7 +568,7 @@ def test_page_has_the_sentence_the_command_the_bars_and_the_table(swept: Swept) 
 def test_better_mean_of_a_number_that_does_not_decide_is_named(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Because of other programs on the machine, p90 of one runtime is long although its median is short."""
+    """The p90 of one runtime is long because of other programs on the machine, although its median is short."""
 
     def disturbed(folder: Path) -> FinishedRun:
         found = read(folder)

@@ -143,7 +143,7 @@ def test_a_given_peak_is_also_a_scale_next_to_rates(
 def test_a_given_peak_that_was_not_reached_is_named(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: 100 % was INVALID, and no line said so."""
+    """Bug: the run at 100 % was INVALID, but no line said so."""
     swept(System(900.0), *SERVER, "--rate", "50%,80%,100%", "--peak", "1000")
     told = (
         "1,000 queries/s: the rate given with --peak, which was not reached: VALID up to 80 % of it"
@@ -360,7 +360,7 @@ def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
 
 
 def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any]:
-    """The parts of sweep.json that the table and the plots read."""
+    """Returns the parts of sweep.json that the table and the plots read."""
     none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
     return {"points": list(points), **none, **known}
 

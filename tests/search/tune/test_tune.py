@@ -65,8 +65,8 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 class Machine:
     """Stands in for bare loops and LoadGen on a machine with two cores. Spinning makes everything one tenth faster.
     `told` returns what LoadGen measures for a plan; each run is slower by `drift`. factor: factor of bare loops, which
-    stop at `most` samples. least_ns: the fastest answer. fixed: batch size of the file. broken, doubted: by the number
-    of the run.
+    stop at `most` samples. least_ns: the fastest answer. fixed: batch size of the file. broken: maps the number of a
+    run to its reason code and exit status. doubted: numbers of the runs with a doubt.
     """
 
     told: Callable[[RunConfig], float]

@@ -1,5 +1,5 @@
-"""Sends requests to `serve digits` with Triton's clients, in an environment that contains them. Arguments: the HTTP
-port and the gRPC port.
+"""Sends requests to `serve digits` with Triton's clients, in an environment that contains these clients. Arguments: the
+HTTP port and the gRPC port.
 """
 
 import sys

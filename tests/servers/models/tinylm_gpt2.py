@@ -1,5 +1,5 @@
-"""Writes the embedded language model as a GPT-2 for the Hugging Face libraries, so that their servers return its
-answers.
+"""Writes the embedded language model as a GPT-2 for the Hugging Face libraries, so that their servers return the
+model's answers.
 
 Both models compute the same function. GPT-2's head has no bias. Therefore, a shift in the last normalisation's bias,
 multiplied by the head's matrix, takes the place of our head's bias. The residual stream is repeated COPIES times. The

@@ -5,7 +5,7 @@
 
 A behaviour is a function of the connection, the request and the number of the inference request, counted from 0. A
 behaviour sends, waits, closes, or calls another behaviour. Metadata requests are always answered, so that a client
-reaches its first inference request. Each connection uses a thread, which is clear rather than fast.
+reaches its first inference request. Each connection uses a thread, because clear code matters more than speed here.
 """
 
 import json
@@ -465,7 +465,7 @@ def freeze(connection: Connection, request: Request, nth: int) -> None:
 
 
 def freeze_all(connection: Connection, request: Request, nth: int) -> None:
-    """From this request on, answers on none of the connections, as if the machine had stopped."""
+    """From this request on, does not answer on any connection, as if the machine had stopped."""
     connection.server.behaviour = freeze
     freeze(connection, request, nth)
 

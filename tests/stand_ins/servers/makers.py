@@ -33,8 +33,8 @@ def paced(service: Service, seconds: float) -> Service:
 
 
 def transcribes(texts: Mapping[str, str]) -> Service:
-    """Stands in for OpenAI's transcriptions. texts: SHA-256 of a WAV file's sound without silence at its end -> its
-    text.
+    """Stands in for OpenAI's transcriptions. texts: maps the SHA-256 of a WAV file's sound, without silence at the end,
+    to the sound's text.
     """
 
     def answer(asked: Asked) -> tuple[int, Any]:

@@ -41,7 +41,7 @@ class _Handler(QuietHandler):
 
 @contextmanager
 def serving(packages: Mapping[str, tuple[str, Path]]) -> Iterator[str]:
-    """Yields the address of the registry. packages: name -> version and tarball."""
+    """Yields the address of the registry. packages: maps a name to its version and tarball."""
     handler = type("Handler", (_Handler,), {"packages": packages})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     with in_thread(server) as address:

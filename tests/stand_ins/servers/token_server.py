@@ -4,7 +4,7 @@
         ...  # server.url; server.sent has the wall clock in ns of each chunk of each stream
 
 Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)]. Some words contain
-characters of several bytes. Each connection uses a thread, which is clear rather than fast.
+characters of several bytes. Each connection uses a thread, because clear code matters more than speed here.
 """
 
 import hashlib
@@ -114,7 +114,9 @@ class Dialect:
     page: Callable[[], str] | None = None
     """Returns the metrics page."""
     in_run: bool = False
-    """If true, only the run's requests are numbered, which come after the pause in which the client measures itself."""
+    """If true, only the run's requests are numbered; these requests come after the pause in which the client measures
+    itself.
+    """
 
 
 VLLM = Dialect()

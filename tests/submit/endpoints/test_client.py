@@ -62,7 +62,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Makes a checkout that looks like the client's."""
+    """Makes a checkout that looks like the client's checkout."""
     folder = tmp_path / "source"
     package = folder / "src" / "inference_endpoint"
     package.mkdir(parents=True)
@@ -271,8 +271,8 @@ def test_a_client_that_never_sends_a_request_ends_the_run(
 def test_a_server_that_fails_every_request_ends_the_run(
     work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client reports a point as complete even if all its requests failed, and measuring the remaining points would
-    take hours.
+    """The client reports a point as complete even if all requests of the point failed, and measuring the remaining
+    points would take hours.
     """
     (tmp_path / "control").write_text("reject")
     assert run(work, "--client", str(source)) == 2

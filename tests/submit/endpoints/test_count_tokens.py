@@ -1,4 +1,4 @@
-"""The harness counts the tokens of answers as MLCommons' client does; the client's code runs in its own environment."""
+"""The harness counts the tokens of answers as MLCommons' client does; the client's code runs in a separate environment."""
 
 import importlib.util
 import json

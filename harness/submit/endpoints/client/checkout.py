@@ -1,4 +1,6 @@
-"""Verifies that the official client is unmodified, by its commit, a clean checkout, and a digest of its files."""
+"""Verifies that the official client is unmodified: checks its commit, the state of its checkout, and a digest of its
+files.
+"""
 
 import hashlib
 import subprocess
@@ -41,7 +43,8 @@ class Proof(NamedTuple):
 
 
 def prove(checkout: Path) -> Proof:
-    """Reads the commit and state of a checkout, and digests its files. Raises a ConfigError if it is not a checkout.
+    """Reads the commit and state of a checkout, and digests its files. Raises a ConfigError if the folder is not a
+    checkout.
 
     Does not rely on the file times that git caches. The files' digests reveal even a change that leaves size and time
     unchanged.

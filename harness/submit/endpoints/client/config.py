@@ -79,8 +79,8 @@ class Template:
         return str(column or "prompt")
 
     def samples(self, request: Request) -> int:
-        """Returns the number of samples in the data set, either from the rules or, in a rehearsal, by counting them in
-        the file.
+        """Returns the number of samples in the data set. The number comes from the rules; in a rehearsal, it comes from
+        the template or from the file.
         """
         row = self.of_type(PERFORMANCE)[0]
         if request.of_round is not None and not request.rehearsal:
@@ -149,8 +149,8 @@ def _trajectories(path: Path) -> int:
 
 
 def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
-    """Returns the number of times that the client issues the whole data set. After the first pass, the steady window
-    must still be long enough.
+    """Returns the number of times that the client issues the whole data set. The passes after the first pass must last
+    at least as long as the minimum steady window.
     """
     least: int = limits()["least_passes"]
     if point.offline == DEDICATED:

@@ -23,11 +23,11 @@ from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
 from harness.wire.server_metrics import ServerMetrics
 
 BYTECODE = "bytecode"
-"""Folder in WORK for the client's compiled Python modules, which keeps the client's checkout unchanged."""
+"""Folder in WORK for the client's compiled Python modules, so that Python does not change the client's checkout."""
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Time that the client's services may take to end after the client has ended, and interval between checks, in s."""
+"""Seconds that the client's services may take to end after the client, and seconds between two checks."""
 
 
 Look = Callable[[float], None]
@@ -105,7 +105,7 @@ def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subpro
 
 
 def _end_group(group: int) -> None:
-    """Waits for the client's services, which may outlive a stopped client, and kills any that remain."""
+    """Waits for the client's services, which may outlive a stopped client, and kills the services that remain."""
     with suppress(ProcessLookupError):
         for _ in range(round(_SERVICES_END_S / _POLL_S)):
             os.killpg(group, 0)
@@ -141,7 +141,9 @@ def _read(metrics: ServerMetrics | None) -> None:
 
 
 def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
-    """Returns the first and the last reading, and the largest number of requests that ran at the same time."""
+    """Returns the first and the last reading of the server's metrics, and the largest number of requests that ran at
+    the same time.
+    """
     rows = metrics.rows
     if not rows:
         return {}
@@ -164,7 +166,7 @@ def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
 
 @contextmanager
 def _host_log(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yields a function that takes one reading of the machine; writes host.csv at the end."""
+    """Yields a function that takes one reading of the machine. Writes all readings to host.csv at the end."""
     reader = HostReader()
     reader.look()
     try:

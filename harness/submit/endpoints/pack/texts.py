@@ -1,4 +1,4 @@
-"""Writes the text files in the tree, such as how to reproduce a point and what the witness found."""
+"""Writes the text files in the tree, such as the instructions to reproduce a point and the witness's results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -75,8 +75,8 @@ def _prove(work: Path, client: Path | None) -> None:
 
 
 def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
-    """Runs a point with the official client. Repeats the run if the client ended before its first request, which can
-    happen on a busy machine.
+    """Runs a point with the official client. Repeats the run if the client ended before its first request, as it may on
+    a busy machine.
 
     Raises a ConfigError if the client never sent a request or if every request failed, because then all other points
     would fail, too.
@@ -131,7 +131,7 @@ def _run(
 
 
 def _times() -> list[Series]:
-    """Returns the series with the server's measured times, which `witness` compares with the client's."""
+    """Returns the series with the server's measured times, which `witness` compares with the client's times."""
     names = [name for many in runs.SERVER_TIMES.values() for name in many]
     return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
 
@@ -147,7 +147,7 @@ def _pages(urls: Sequence[str]) -> list[Server]:
 
 
 def last_error(attempt: runs.Attempt) -> str:
-    """Returns the client's last message that looks like an error; if none does, its last line."""
+    """Returns the client's last message that looks like an error; without such a message, the client's last line."""
     log = attempt.folder / runs.LOG
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -25,7 +25,7 @@ _FIELDS = ("temperature", "top_p", "seed")
 """Sampling parameters of the client that the harness also sends."""
 
 _METRICS = {"string_match": "exact_match", "rouge": "rouge"}
-"""Maps the client's scorers to the harness's metrics. Only the client supports the other scorers."""
+"""Maps the client's scorers to the harness's metrics. The client's other scorers have no counterpart in the harness."""
 
 
 class Own(NamedTuple):

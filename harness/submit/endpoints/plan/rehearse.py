@@ -27,10 +27,10 @@ _FALLS = 0.98
 """The curve counts as saturated if a point's tokens/s are below this share of the next lower point's tokens/s."""
 
 _CLIENT = ("client-bound", "client-busy")
-"""Codes that a run reports when the client, not the server, limited it."""
+"""Codes that a run reports when the client, not the server, limited the run."""
 
 _NO_BOUND = "p99=1h"
-"""SLO for a request without one: every answer meets it, so only the rates matter."""
+"""An SLO that every answer meets, for a request without an SLO, because only the rates matter."""
 
 
 class Rehearsed(NamedTuple):

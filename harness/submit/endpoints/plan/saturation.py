@@ -19,8 +19,8 @@ from harness.submit.endpoints.tables import limits
 FILE = "saturation.json"
 EACH_S = 20.0
 GROWS = 1.05
-"""The curve counts as still growing if tokens/s increase by at least this factor when the concurrency doubles. For half
-a doubling, the square root of this factor is enough.
+"""The curve counts as still growing if tokens/s increase by at least this factor when the concurrency doubles. If the
+concurrency grows by the square root of 2, the square root of this factor is enough.
 """
 
 MOST = 1 << 17

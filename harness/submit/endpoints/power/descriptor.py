@@ -9,10 +9,10 @@ FILE = "system_power.json"
 
 
 def descriptor(facts: Mapping[str, Any], system: str) -> tuple[dict[str, Any], SystemPower]:
-    """Returns the file's content, and the power that the formula gives for it.
+    """Returns the file's content, and the power that the formula yields.
 
-    facts: the section `power` of the description, in the format of a descriptor. It may omit the facts that are the
-    same for every single node without a network.
+    facts: the section `power` of the description, in the format of a descriptor. The section may omit the facts that
+    are the same for every single node without a network.
     """
     content: dict[str, Any] = {"system_desc_id": system, **facts}
     content.setdefault("scale_out", {"present": False})

@@ -31,8 +31,8 @@ class SystemPower(NamedTuple):
     sets: Sequence[NodeSetPower]
     switches_w: float
     estimated: Sequence[str]
-    """Values that the descriptor omits and the rules' defaults replace. If there are any, the power counts as
-    estimated.
+    """Values that the descriptor omits and that the rules' defaults replace. If any value is listed, the power counts
+    as estimated.
     """
     problems: Sequence[str]
     is_declared: bool = False
@@ -59,7 +59,8 @@ class _Sum:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.gaps: list[str] = []
-        """Missing values that have no default. They are problems unless the descriptor declares the total power."""
+        """Missing values that have no default. These gaps are problems unless the descriptor declares the total power.
+        """
         self.estimated: list[str] = []
 
     def watts(self, where: str, value: object, default: Watts | None = None) -> float:

@@ -18,7 +18,7 @@ class Watts(NamedTuple):
 
 
 def value_problem(value: object) -> str:
-    """Returns an error in a value with a source; '' if it is correct."""
+    """Returns an error in a value with a source; '' if the value is correct."""
     if not isinstance(value, Mapping):
         return "is not a mapping with value_w, source_type and source"
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]

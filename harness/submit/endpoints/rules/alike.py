@@ -12,8 +12,9 @@ from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 
 _MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
-"""A point whose mean input or output length differs from the curve's median by more than these shares is reported.
-Every point sends whole passes of the same prompts, but the answers vary if the server's numerics depend on the batch.
+"""A finding reports a point whose mean input or output length differs from the curve's median by more than these
+shares. Every point sends whole passes of the same prompts, but the answers vary if the server's numerics depend on the
+batch.
 """
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
@@ -69,7 +70,9 @@ def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares scores and the duration that the client writes next to them. Scores alone may match by chance."""
+    """Compares the scores, and the duration that the client writes next to the scores. Scores alone may match by
+    chance.
+    """
     seen: dict[str, Point] = {}
     for point in points:
         for entry in point.scores:

@@ -19,7 +19,7 @@ CLIENT_SEEDS = {
     "scheduler_random_seed": "scheduler_rng_seed",
     "dataloader_random_seed": "sample_index_rng_seed",
 }
-"""Maps the client's names for two seeds to their names in point.yaml."""
+"""Maps the client's names for two seeds to the seeds' names in point.yaml."""
 
 _DEFAULT_SEED = 42
 

@@ -62,7 +62,7 @@ def _shared(of: Curve) -> Iterator[Finding]:
 
 
 def _odd(points: Sequence[Point], key: str, values: Sequence[Any]) -> Iterator[Finding]:
-    """Yields a finding for each point whose value differs from the most common one."""
+    """Yields a finding for each point whose value differs from the most common value."""
     texts = [_plain(value) for value in values]
     if len(set(texts)) <= 1:
         return
@@ -195,8 +195,8 @@ def _accuracy_coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
 
 
 def _extra(regions: Regions, scored: Sequence[Point], owners: Iterable[int]) -> Iterator[Finding]:
-    """Yields a finding for each accuracy result in excess of one per region. An elected point's result counts for
-    Offline and for the point's region, so a second result in that region is also a finding.
+    """Yields a finding for each additional accuracy result in a region that already has one. An elected point's result
+    counts for Offline and for the point's region, so a second result in that region is also a finding.
     """
     filled = set(owners)
     elected = next((p for p in scored if p.offline == ELECTED), None)

@@ -95,7 +95,8 @@ RULES: Mapping[str, str] = {
     "engagement": "use as many replicas as fit, or declare dp_shortfall with its reason",
     "power": "correct system_power.json, or the section `power` of the --describe file, and pack again",
 }
-"""Maps a rule to the action that resolves its findings. docs/endpoints.md explains each rule; a test compares both.
+"""Maps a rule to the action that resolves its findings. docs/endpoints.md explains each rule, and a test verifies that
+no rule is missing there.
 """
 
 OF_A_REHEARSAL = frozenset(
@@ -111,4 +112,4 @@ OF_A_REHEARSAL = frozenset(
         "accuracy-target",
     }
 )
-"""Rules that a rehearsal may break, because it may be short and may use another model and other data."""
+"""Rules that a rehearsal may break, because a rehearsal may be short and may use another model and other data."""

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[!-\-/-~][!-~]*")
 _ALSO = re.compile(
     r"sample_idx_map\.json|report\.txt|serving_config\.json|results\.json|mlperf-system-info-[\w.-]*\.json"
 )
-"""The client's files that MLCommons' builder copies in addition to the required ones."""
+"""The client's files that MLCommons' builder copies in addition to the required files."""
 
 _PRIVATE = re.compile(
     r"w|who|users|ps|pstree|ulimit|env|environ|id_rsa|.*\.pem|.*history|events\.jsonl"
@@ -66,7 +66,9 @@ def _entry(path: str, entry: Entry) -> Iterator[Finding]:
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Reports unreadable entries. Call it last, because the other rules read files, too."""
+    """Reports unreadable entries. Call this function last, because the other rules read files and may find more
+    unreadable entries.
+    """
     for path in dict.fromkeys(tree.unreadable):
         yield Finding("unreadable", path, "not readable", "a readable file or folder")
 
@@ -159,7 +161,9 @@ def _readable(point: Point, name: str) -> Iterator[Finding]:
 
 
 def _secret(value: object) -> str:
-    """Returns the name of a key in the configuration whose value is a secret; '' without secrets."""
+    """Returns the name of a key in the configuration whose value is a secret; '' if the configuration contains no
+    secret.
+    """
     if isinstance(value, list):
         return next(filter(None, map(_secret, value)), "")
     for key, inner in mapping(value).items():

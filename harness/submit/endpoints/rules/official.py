@@ -39,14 +39,14 @@ class Outcome(NamedTuple):
     """Each error as a tuple (rule, path, message)."""
     warnings: Sequence[tuple[str, str, str]]
     crash: str = ""
-    """Reason why the tool produced no result; '' if it did."""
+    """Reason why the tool produced no result; '' if the tool produced one."""
     version: str = ""
     """Version of the tool; '' if unknown."""
 
 
 def ensure(folder: Path, *, install: bool) -> None:
-    """Raises a ConfigError if the environment does not exist. With `install`, it creates a missing environment with uv
-    instead.
+    """Raises a ConfigError if the environment does not exist. If `install` is set, creates a missing environment with
+    uv instead.
     """
     if install:
         make_environment(folder, tuple(PACKAGES.values()))

@@ -1,4 +1,4 @@
-"""Finds keys that appear twice in a file. A person may read the first value, but programs use the last one."""
+"""Finds keys that appear twice in a file. A person may read the first value, but programs use the last value."""
 
 import json
 from collections.abc import Iterator

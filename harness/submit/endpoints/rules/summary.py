@@ -15,8 +15,8 @@ _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
 _COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
-"""Limits for the mean number of queries in flight, as a share of the concurrency; a mean outside them is a finding. The
-lower limit is generous because the end of a short run reduces the mean.
+"""Limits for the mean number of queries in flight, as a share of the concurrency; a mean outside these limits is a
+finding. The lower limit is generous because the end of a short run reduces the mean.
 """
 
 _MOST_TIMES = 2.0

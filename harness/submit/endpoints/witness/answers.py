@@ -39,7 +39,8 @@ def read_answer(data: object) -> Answer:
         return Answer(text, text, _after_first(content))
     whole = (text, _joined(reasoning), _merged(calls))
     scored = whole[1] + text + (_as_json(whole[2]) if whole[2] else "")
-    # The first chunk belongs to the reasoning if there is any; otherwise to the content; otherwise to the tool calls.
+    # The first chunk belongs to the reasoning if the answer has reasoning; otherwise to the content; otherwise to the
+    # tool calls.
     if reasoning:
         is_sent_whole = isinstance(content, str) and isinstance(reasoning, str)
         rest = ("" if is_sent_whole else text, _after_first(reasoning), whole[2])

@@ -64,7 +64,7 @@ class Events:
     samples: list[Sample] = field(default_factory=list)
     """Tracked samples in the order of issue."""
     others: list[Sample] = field(default_factory=list)
-    """Requests outside the performance tracking, which were sent for warm-up and accuracy."""
+    """Requests for warm-up and accuracy, which the client sent outside the performance tracking."""
     marks: Counter[str] = field(default_factory=Counter)
     """Number of session events of each type."""
     began_ns: int | None = None
@@ -76,7 +76,7 @@ class Events:
     """Start of the performance tracking."""
     stop_ns: int | None = None
     other_tokens: int = 0
-    """Number of tokens in answers outside the performance tracking, which belong to warm-up and accuracy."""
+    """Number of tokens in the answers to requests for warm-up and accuracy, outside the performance tracking."""
     other_answers: int = 0
     warm_up_issued: int = 0
     """Number of requests before the performance tracking started."""
@@ -185,7 +185,7 @@ class _Reader:
             self.flush()
 
     def flush(self) -> None:
-        """Counts the tokens in the answers that are waiting."""
+        """Counts the tokens in the answers that the reader has collected."""
         waiting, self._waiting = self._waiting, []
         if self._count is None or not waiting:
             return

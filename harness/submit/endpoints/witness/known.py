@@ -19,7 +19,7 @@ class Known(NamedTuple):
     prompts: Sequence[str] = ()
     """Prompts in the performance data set, in the order of the file."""
     truths: Mapping[str, Sequence[str]] = _NOTHING
-    """Maps a data set to its correct answers, if its score is the share of exact matches."""
+    """Maps each data set that is scored by exact match to its correct answers."""
     external: Collection[str] = ()
     """Data sets that a program other than the client sends and scores."""
 

@@ -1,4 +1,4 @@
-"""Recomputes the numbers in result_summary.json from the events, and compares the results with the published ones."""
+"""Recomputes the numbers in result_summary.json from the events, and compares the results with the published numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 from harness.submit.endpoints.witness.events import Events
 
 _TOLERANCE = 1e-9
-"""Two numbers agree if their relative difference does not exceed this value. It is small because the client also
+"""Two numbers agree if their relative difference does not exceed this value. The value is small because the client also
 computes with 64-bit floating-point numbers.
 """
 
@@ -122,7 +122,7 @@ def _rates(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def metrics(events: Events) -> Mapping[str, float | None]:
-    """Returns system_tps and tps_per_user; None for each if tokens were not counted, or if no TPOT is positive."""
+    """Returns system_tps and tps_per_user; both are None if tokens were not counted, or if no TPOT is positive."""
     found, spent_s = series(events), duration_ns(events) / 1e9
     lengths, tpot = found["output_sequence_lengths"], found["tpot"]
     p90 = float(np.percentile(tpot, 90, method="lower")) if tpot else 0.0

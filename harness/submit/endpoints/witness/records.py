@@ -18,7 +18,7 @@ _SEEDS = {
     ("settings", "runtime", "dataloader_random_seed"): "sample_index_rng_seed",
     ("model_params", "seed"): "model_seed",
 }
-"""Maps a location in the configuration to the name that the rules use for that seed."""
+"""Maps a seed's location in the configuration to the seed's name in the rules."""
 
 _FIXED = (
     *(("settings", "runtime", key) for key in ("scheduler_random_seed", "dataloader_random_seed")),

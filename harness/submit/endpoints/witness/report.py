@@ -45,12 +45,12 @@ class Witnessed:
     summary_sha256: str
     events_sha256: str
     accuracy_sha256: str | None
-    """Digest of the accuracy result; None if the run has none."""
+    """Digest of the accuracy result; None if the run has no accuracy result."""
     sketch: Sequence[int]
 
     @property
     def disagreements(self) -> Sequence[Row]:
-        """Rows in which the recomputed number differs from the published one."""
+        """Rows in which the recomputed number differs from the published number."""
         return [row for row in self.rows if not row.agrees and row.recomputed is not None]
 
     @property
@@ -191,7 +191,7 @@ def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doub
 
 
 def _drift(events: Events, size: int) -> Iterator[Doubt]:
-    """Reports a trend that follows the steady window, because the official numbers ignore it."""
+    """Reports a trend that follows the steady window, because the official numbers ignore such a trend."""
     if events.uncounted or not events.completed:
         return
     found = official.judge(samples_of(events), size)
@@ -222,7 +222,7 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
     """Returns the block `steady_state` for point.yaml, judged by the official rule. If the run cannot be judged, the
     block contains the reason.
 
-    In the file, passes are counted from 1.
+    The file counts passes from 1.
     """
     if events.uncounted:
         return {"status": "insufficient_passes", "reason": events.uncounted}

@@ -125,7 +125,7 @@ def repeated_times(events: Events) -> Iterator[Doubt]:
 
 def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterator[Doubt]:
     """Checks that all requests for the same sample sent the same prompt and, if the data set's prompts are known, the
-    right one.
+    right prompt.
 
     order: the sample that each request sent. rows: prompts in the data set; () if unknown.
     """

@@ -64,7 +64,9 @@ def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Compla
 
 
 def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields uncertain samples under load. power-dev's checker misses most of them, because it compares ms with s."""
+    """Yields uncertain samples under load. power-dev's checker misses most of these samples, because it compares ms
+    with s.
+    """
     _, mark, message = line.partition("WARNING:")
     if not mark or not message:
         return

@@ -96,7 +96,9 @@ def _session(result: Result) -> Iterator[Finding]:
 def _checked(
     rule: str, check: Callable[[Session], Iterator[Fault]], session: Session
 ) -> Iterator[Finding]:
-    """Converts faults to findings. Also converts exceptions to findings, because malformed descriptions raise them."""
+    """Converts faults to findings. Also converts exceptions to findings, because malformed descriptions raise
+    exceptions.
+    """
     place = session.result.inside("performance")
     try:
         for file, actual, expected in check(session):

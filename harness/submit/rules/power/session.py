@@ -83,7 +83,9 @@ class Session:
 
 
 def described(session: Session) -> Iterator[Fault]:
-    """Checks that both files describe the same complete session, and that it did not use power-dev's debug mode."""
+    """Checks that both files describe the same complete session, and that the session did not use power-dev's debug
+    mode.
+    """
     for file, description in session.sides:
         missing = [key for key in session.rules.fields if key not in description]
         if missing:
@@ -197,7 +199,7 @@ def _has_two_channels(analyser: Mapping[str, Any]) -> bool:
 
 
 def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Checks PTDaemon's replies. From the third Stop onwards, PTDaemon has nothing to stop and reports that."""
+    """Checks PTDaemon's replies. From the third Stop onwards, PTDaemon replies that it has nothing to stop."""
     go = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
     expected = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
     stops = 0

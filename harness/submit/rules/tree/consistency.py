@@ -23,9 +23,9 @@ def verify_consistency(
 ) -> str:
     """Returns the text about TEST06. dtype: type of the tokens in an answer. scenario: name in the round.
 
-    An answer must have as many tokens as LoadGen received, and may have one of end_tokens only at its end. Except in
-    Offline, it must also begin with the first token that LoadGen received earlier. The script accepts an answer whose
-    first token was not reported, but this function does not.
+    An answer must have as many tokens as LoadGen received, and may have one of end_tokens only at its end. In every
+    scenario except Offline, an answer must also begin with the first token that LoadGen received earlier. The script
+    accepts an answer whose first token was not reported, but this function does not.
     """
     begun_alike = ended_once = counted = True
     count = 0

@@ -26,8 +26,8 @@ def verify_lengths(
     audit.config.
 
     The mean number of tokens must be within the bounds. This function is stricter than the script. It also fails if a
-    query has no answer, if an answer has another type, or if its number of tokens differs from the number that LoadGen
-    received.
+    query has no answer, if an answer has another type, or if the number of tokens in an answer differs from the number
+    that LoadGen received.
     """
     least, most = settings[_LEAST], settings[_MOST]
     lengths, alike = [], np.dtype(dtype).itemsize == _TOKEN_BYTES

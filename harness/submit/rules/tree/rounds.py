@@ -65,7 +65,7 @@ class Benchmark(_Strict):
     edge, datacenter, both: scenarios that a system of one or both categories requires
     token_limits_ns: None if the benchmark has no tokens
     end_tokens: ids of tokens that end an answer of a language model
-    accuracy_max_tokens: largest number of tokens per answer in the accuracy run; 0 if it is the performance run's limit
+    accuracy_max_tokens: largest number of tokens per answer in the accuracy run; 0 for the performance run's limit
     audit_config: settings of audit.config for this benchmark only, by audit
     user_conf: settings that the round requires and LoadGen's mlperf.conf lacks, by scenario
     timed: False if a run is a single pass over the data set
@@ -142,7 +142,7 @@ class Audit(_Strict):
     config: settings of LoadGen's audit.config
     logged: entries of the detail log with these settings
     runs: whether the audit is a performance run whose logs are in the submission
-    needs: a requirement that the harness lacks, so that it does not plan the audit
+    needs: a requirement that the harness lacks and that keeps the harness from planning the audit
     """
 
     outputs: dict[str, tuple[str, ...]]

@@ -63,8 +63,8 @@ class Verified(NamedTuple):
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """Returns both scores; None if a log does not contain them. In TEST01, the scores of streams are latencies in ns;
-    all other scores are rates.
+    """Returns both scores; None if a log does not contain them. In TEST01, the scores of SingleStream and MultiStream
+    are latencies in ns; all other scores are rates.
     """
     values = [_score(log) for log in (reference, test)]
     if None in values:
@@ -81,7 +81,7 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails; '' if it passes. scores: None means the scores in the logs.
+    """Returns the reason why the audit's performance fails; '' if it passes. scores: None means the scores in the logs.
 
     TEST01 must be neither slower nor faster than the margin allows. TEST04 must not be faster, because a higher speed
     would reveal a cache.
@@ -139,7 +139,7 @@ def _performance_text(audit: str, performance: Path, test: Path) -> str:
 
 
 def _summary_score(path: Path) -> float | None:
-    """Returns TEST04's score in queries/s for streams, and in samples/s for Offline and Server."""
+    """Returns TEST04's score in queries/s for SingleStream and MultiStream, and in samples/s for Offline and Server."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -167,7 +167,7 @@ def test_absent_operator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_loaded_program_keeps_its_number_of_threads(tmp_path: Path) -> None:
-    """The thread pool belongs to the process, and a new pool would leave the program with a pointer to the old one."""
+    """The thread pool belongs to the process, and a new pool would leave the program with a pointer to the old pool."""
     path = convert(tmp_path / "net.pte", network(), (torch.zeros(1, 3, 8, 8),))
     with opened(path, threads=1) as backend:
         other = opened(path, threads=2)

@@ -113,7 +113,7 @@ def by_onnx_runtime(folder: Path) -> Callable[[Array], Reference]:
         while not generator.is_done():
             generator.generate_next_token()
         tokens = generator.get_sequence(0)[4:]
-        # An answer below MOST ended with the end token, which the generator does not keep.
+        # An answer with fewer than MOST tokens ended with the end token, which the generator does not keep.
         ended = len(tokens) < MOST
         return Reference(processor.decode(tokens).strip(), len(tokens) + ended)
 

@@ -141,7 +141,7 @@ def test_shapes_come_from_the_manifest_if_the_file_records_none(tmp_path: Path) 
 
 
 def test_first_layer_that_works_in_place_leaves_the_samples_unchanged(tmp_path: Path) -> None:
-    """Bug: ncnn read the reference counter of an array that has none, which crashed the process."""
+    """Bug: ncnn read the reference counter of an array that has no counter, and the process crashed."""
     path = tmp_path / "relu.param"
     path.write_text("7767517\n2 2\nInput x 0 1 x 0=3\nReLU r 1 1 x y\n")
     path.with_suffix(".bin").write_bytes(b"")

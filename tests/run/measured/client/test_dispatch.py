@@ -1,4 +1,4 @@
-"""Replies become answers: replies of equal format are merged; if one is bad, all are handled one by one."""
+"""Replies become answers: replies of equal format are merged; if one reply is bad, all replies are handled one by one."""
 
 from collections.abc import Sequence
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Streams in real time: frames arrive in order, each with the state of the previous frame, and none twice."""
+"""Streams in real time: frames arrive in order, each with the state of the previous frame, and no frame arrives twice."""
 
 import json
 import random
