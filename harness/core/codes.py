@@ -383,7 +383,7 @@ _DOUBTS: _Rows = {
             "Read the text, and run again.",
         ),
         "ray-calls": (
-            "The batches were sent in Ray calls, which take milliseconds; the text states how many.",
+            "The batches were sent in Ray calls, which take milliseconds; the text states the time per call.",
             "Open the nodes' ports to this machine, and run without `--transport actor`.",
         ),
         "json-tensors": (

@@ -105,7 +105,7 @@ def _protocol(text: str) -> str:
     if not text.startswith("http/"):
         raise ValueError(
             f"{text!r} is not supported: name the collector's port for HTTP, which is often 4318, and "
-            "set http/json"
+            "set the protocol to http/json"
         )
     return text
 

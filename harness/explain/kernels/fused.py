@@ -201,7 +201,7 @@ class _Cuts:
                     waiting.append(needed)
 
     def _common(self, cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Adds the cuts of kernels without a name. Such a cut contains the nodes that all readers of the kernel's
+        """Returns `cuts`, followed by the cuts of kernels without a name. Such a cut contains the nodes that all readers of the kernel's
         output need.
         """
         for i in reversed(range(len(cuts))):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.profiler import WiredNode, Wiring
 
-# Suffix that a layout change of ONNX Runtime adds to the name of a node that the change replaces.
+# Suffix that ONNX Runtime adds to a node's name when a layout change replaces the node.
 _TOKEN = re.compile(r"(.+?)(?:_token_\d+)+")
 _TO_UNSIGNED = "qdq_s8_to_u8_quant"
 _INTEGER = re.compile(r"(?:QLinear|Nhwc|Q(?=Gemm))(.+)")

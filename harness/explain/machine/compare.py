@@ -42,7 +42,7 @@ def _about(names: Sequence[str], sides: Sequence[Content]) -> Table:
     ]
     keys = {one["fingerprint"] for one in sides}
     notes = (
-        ["the same machine: differences are noise, or come from different versions"]
+        ["one machine: differences are noise, or come from different versions"]
         if len(keys) == 1
         else []
     )

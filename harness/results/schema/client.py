@@ -580,7 +580,9 @@ class OfModel(TypedDict):
 
 
 class ByModel(TypedDict):
-    """Answers of a run by the model or adapter that the requests name, and how fairly the models are served."""
+    """Answers of a run, grouped by the model or adapter that the requests name, and how fairly the models
+    are served.
+    """
 
     models: list[OfModel]
     """The models, by name."""

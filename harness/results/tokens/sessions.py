@@ -19,8 +19,8 @@ MOST_TURNS = 100
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1
-"""Limits on late turns. A run is INVALID if 1 % of its turns are sent later than both limits: this time, and this share
-of the median latency.
+"""Limits on late turns. A run is INVALID if 1 % of its turns are late by more than this time, and also by
+more than this share of the median latency.
 """
 
 

@@ -192,7 +192,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
     if late_ns > STOOD_REASON * tail_ns:
         yield (
             f"the client stood still for {show_ns(stood_ns)}: {show_percent(1 - fraction, 1)} of the queries were issued "
-            f"more than {show_ns(late_ns)} after their time, which is more than half of the latency's p{fraction * 100:.10g} "
+            f"more than {show_ns(late_ns)} after their scheduled time, which is more than half of the latency's p{fraction * 100:.10g} "
             f"({show_ns(tail_ns)})"
         )
 

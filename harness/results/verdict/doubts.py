@@ -91,7 +91,7 @@ def performance(
             yield Reason(
                 "generator-late",
                 f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
-                f"time, which is above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator"
+                f"scheduled time, which is more than 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator"
                 + _no_short_slice(run),
             )
 

@@ -47,7 +47,7 @@ def articles(
 
 
 def _headed(probes: Table) -> Table:
-    """Adds names to columns that have no name on the screen, where their content needs none."""
+    """Names the columns that have no name on the screen because their content explains itself."""
     names = iter(("kind", "outcome", "doubts"))
     heads = [one if one.name else one._replace(name=next(names)) for one in probes.columns]
     rows = [[*row[:-1], str(row[-1]).removeprefix("doubts: ")] for row in probes.rows]

@@ -233,7 +233,7 @@ def test_machines_are_compared_side_by_side(
     assert [row["side"] for row in shown["sides"]["rows"]] == ["A", "B"]
     assert all(row["B_/_A_ratio"] == pytest.approx(2) for row in shown["peaks"]["rows"])
     assert all(row["speed_B_/_A_ratio"] == pytest.approx(2) for row in shown["points"]["rows"])
-    assert "the same machine: differences are noise" in prints("machine", "a", "a")
+    assert "one machine: differences are noise" in prints("machine", "a", "a")
 
 
 def test_a_comparison_refuses_one_folder_and_measuring_options() -> None:

@@ -62,7 +62,9 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
     """Yields the port and the process of power-dev's server, which uses a stand-in for PTDaemon and short waits."""
     ptd, port = folder / "ptd", free_port()
-    ptd.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_ins/ptd_stand_in.py" "$@"\n')
+    ptd.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_ins/ptd_stand_in.py" "$@"\n'
+    )
     ptd.chmod(0o755)
     conf = folder / "server.conf"
     conf.write_text(

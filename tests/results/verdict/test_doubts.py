@@ -107,8 +107,8 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     columns = {**run.done.columns, "entry_ns": run.done.columns["scheduled_ns"] + late}
     run = replace(run, done=replace(run.done, columns=columns))
     text = (
-        "LoadGen issued 1 % of the queries more than 6.00 ms after their time, "
-        "which is above 10 % of the SLO (50.0 ms): part of the tail comes from the load generator"
+        "LoadGen issued 1 % of the queries more than 6.00 ms after their scheduled time, "
+        "which is more than 10 % of the SLO (50.0 ms): part of the tail comes from the load generator"
     )
     assert in_performance(run) == [Reason("generator-late", text)]
     assert list(doubts.performance(run, ours(run), 60 * NS_PER_MS)) == []
