@@ -195,7 +195,7 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
     """Yields the table with the numbers over all runs; nothing with fewer than two usable runs."""
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
-        heads = columns(f"number | mean of the runs [ns] | {level} [ns] | least [ns] | most [ns]")
+        heads = columns(f"number | geometric mean [ns] | {level} [ns] | least [ns] | most [ns]")
         yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 

@@ -49,7 +49,7 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
     found = content["overhead"]
     if found is not None:
         level = show_percent(content["level"])
-        heads = columns(f"median of a query | mean [ns] | {level} interval [ns]")
+        heads = columns(f"median of a query | mean of pairs [ns] | {level} interval [ns]")
         yield Table("parts", "Parts", "", heads, list(_rows(found)))
 
 

@@ -60,7 +60,7 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
         "serving overhead +115 us per query (95 %: 115 us to 115 us), 4.6 x the model; the server keeps 25 % of the throughput",
         f"digits: kserve at {URL} against ort in process",
         "",
-        "median of a query mean 95 % interval",
+        "median of a query mean of pairs 95 % interval",
         "in process 25.0 us 25.0 us to 25.0 us",
         "served 180 us 180 us to 180 us",
         "overhead 115 us 115 us to 115 us",
