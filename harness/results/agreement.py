@@ -19,13 +19,15 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """Returns the logged answer as (n,) elements, or as raw bytes if the element size does not divide its length."""
+    """Returns the logged answer as (n,) elements, or as raw bytes if the answer's length is not a multiple of the
+    element size.
+    """
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
 
 def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
-    """Returns whether the first elements are equal, the only comparison that MLPerf's TEST01 makes."""
+    """Returns whether both answers start with the same element; MLPerf's TEST01 compares nothing else."""
     size = np.dtype(dtype).itemsize
     if min(len(payload), len(expected)) < size:
         return len(payload) == len(expected)
@@ -33,8 +35,8 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
-    """Compares labels. If an answer consists of several scores, its label is the position of the largest score;
-    otherwise the answer itself is the label.
+    """Returns whether both answers have the same label. If an answer consists of several scores, the label is the
+    position of the largest score; otherwise the label is the answer itself.
     """
     if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
@@ -71,7 +73,7 @@ class Limits(NamedTuple):
     share: float
     """Minimum share of samples with matching answers; below it, the backends disagree."""
     far: float
-    """Two float answers match if their relative distance is at most this."""
+    """Two float answers match if their relative distance is at most this value."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
@@ -88,7 +90,9 @@ differ by 0.002.
 
 
 def limits(precision: str) -> Limits:
-    """Returns the limits for a precision. A precision that harness/core/number_types.py does not list counts as exact."""
+    """Returns the limits for a precision. A precision that harness/core/number_types.py does not list gets the limits
+    for float32.
+    """
     return _ROUNDED if BITS.get(precision, 64) < BITS["float32"] else _EXACT
 
 
@@ -124,7 +128,7 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
 
 
 def of_pairs(pairs: Sequence[tuple[Array, Array]], far: float = _EXACT.far) -> Agreement:
-    """Compares both sides' answers. pairs: both answers to each sample, for at least one sample."""
+    """Compares the two sides' answers. pairs: the two answers to each sample, for at least one sample."""
     overall = distance(pairs)
     return Agreement(
         samples=len(pairs),

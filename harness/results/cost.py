@@ -1,4 +1,4 @@
-"""Computes the `cost` section of result.json from --price and the run's length. Pure."""
+"""Computes the `cost` section of result.json from --price and the run's length. Has no side effects."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def section(
 ) -> Cost | None:
     """Returns the section; None without a price or if the run is incomplete.
 
-    window_ns: start and end of LoadGen's window. samples: number of answered samples. phases: shares of the window;
-    None if unknown.
+    window_ns: start and end of LoadGen's window. samples: number of answered samples. phases: shares of the window by
+    phase of the requests; None if unknown.
     """
     if price is None or window_ns is None or not samples:
         return None

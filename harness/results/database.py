@@ -131,7 +131,7 @@ def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the first measured source, or, without one, the first estimated source; {} without readings."""
+    """Returns the first measured source or, if no source was measured, the first estimated source; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
@@ -169,7 +169,7 @@ def newest_first(
     """Returns the matching rows, newest first; [] without a database. Does not change the database file.
 
     conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). A row's key `removed` is
-    true if its folder no longer exists. Raises sqlite3.Error.
+    true if the run's folder no longer exists. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []

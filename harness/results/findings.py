@@ -50,7 +50,7 @@ class Findings:
     server_metrics: HostLog | None = None
     """Metrics that the servers of --url reported."""
     no_server_metrics: str = ""
-    """Why the servers reported no metrics; also empty for a run without servers."""
+    """Why the servers reported no metrics; '' if they reported metrics, and for a run without servers."""
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -65,7 +65,7 @@ class Findings:
     scored_again: str = ""
     """When the answers were scored again after the run, in ISO 8601, UTC (harness/results/rescore.py)."""
     stopped: Reason | None = None
-    """Why the run ended early; None if it did not."""
+    """Why the run ended early; None if the run did not end early."""
     unsaved: Reason | None = None
     """Why the result folder is incomplete; None if it is complete."""
     _contradictions: tuple[Evidence, Sequence[Reason]] | None = field(
@@ -96,7 +96,7 @@ class Findings:
 
     @property
     def own_data(self) -> bool:
-        """Whether the dataset is the one in the manifest, because the manifest's accuracy applies only to this dataset."""
+        """Whether the run uses the manifest's dataset; the manifest's accuracy applies only to this dataset."""
         return self.dataset == default_dataset(self.model)
 
     @property
@@ -128,7 +128,9 @@ class Findings:
 
     @property
     def compared_run(self) -> Evidence | None:
-        """Run whose logged answers are compared. Under the official rules, a performance run may not log answers."""
+        """Run whose logged answers are compared with the accuracy run's answers. Under the official rules, a
+        performance run may not log answers.
+        """
         return self.answers or self.performance
 
     @property

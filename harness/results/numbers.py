@@ -41,7 +41,7 @@ class Number(NamedTuple):
 def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
     """Returns the numbers that the run measured, by name. result: the content of result.json.
 
-    Offline has no latencies, because they would only reflect how many samples were issued at once.
+    Offline has no latencies, because such latencies would only reflect how many samples were issued at once.
     """
     return dict(_numbers(result))
 
@@ -112,8 +112,8 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
 
 
 def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:
-    """Returns the name of the scenario's main number. In Server, this is the percentile in the SLO on latency, or,
-    without one, the percentile in the first SLO on token times.
+    """Returns the name of the scenario's main number. In Server, this is the percentile in the SLO on latency or, if no
+    SLO bounds the latency, the percentile in the first SLO on token times.
 
     known: names of the numbers that the run measured.
     """

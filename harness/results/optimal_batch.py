@@ -28,7 +28,7 @@ def optimum(
     """Returns the smallest batch size for which doubling gains at most GAIN. A step smaller than doubling is ignored.
 
     throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share. One
-    slow run does not end the search. If noise leaves a doubling undecided, the search continues if a larger batch
+    slow run does not end the search. The search continues past a doubling that noise leaves undecided if a larger batch
     certainly gains more.
     """
 

@@ -1,4 +1,6 @@
-"""Computes the `power` section of result.json: the energy per source, and whether it may be quoted. Pure."""
+"""Computes the `power` section of result.json: the energy per source, and whether it may be quoted. Has no side
+effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -92,7 +94,7 @@ def per_token(
 ) -> PowerSection:
     """Adds each reading's parts and its energy per token to the section, if the token counts are known.
 
-    phases: shares of the window; None if unknown.
+    phases: shares of the window by phase of the requests; None if unknown.
     """
     power = section["power"]
     if power is None or tokens is None:

@@ -68,7 +68,9 @@ class CheckedFolder(NamedTuple):
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, they are None and []."""
+        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, the verdict is None
+        and the codes are [].
+        """
         try:
             stored = _read_result(self.folder)
         except ConfigError:
@@ -107,8 +109,9 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
 def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
     """Returns the differences between result.json and the files, one line each; [] if they agree.
 
-    trusted: datasets and metrics named by the folder whose code may run. For untrusted ones, the stored score is
-    accepted. scores: whether to compute the score again; otherwise the stored score is accepted.
+    trusted: names, as stored in the folder, of the datasets and metrics whose code may run. If the score requires
+    untrusted code, the stored score is accepted. scores: whether to compute the score again; otherwise the stored score
+    is accepted.
     """
     stored = _read_result(folder)
     config = configuration(folder)

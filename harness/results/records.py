@@ -95,8 +95,8 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """Reads one LoadGen run's files. Returns None if the folder contains no run. Raises a ConfigError that names the
-    file if a run cannot have written its content.
+    """Reads one LoadGen run's files. Returns None if the folder contains no run. Raises a ConfigError that names a file
+    if a run cannot have written the file's content.
     """
     path = outdir / run_folder.RUN
     if not path.is_file():
@@ -173,7 +173,7 @@ def read_ramp(outdir: Path) -> dict[str, Array] | None:
 
 
 def read_facts(outdir: Path) -> dict[str, Array] | None:
-    """Returns what the plug-in knows about each sample; None if it knows nothing."""
+    """Returns the plug-in's facts about each sample; None without facts."""
     return _read_columns(outdir / SAMPLE_FACTS)
 
 
@@ -190,7 +190,7 @@ def _read_columns(path: Path) -> dict[str, Array] | None:
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:
-    """Reads the named columns, or all columns if none are named."""
+    """Reads the named columns; if `names` is empty, reads all columns."""
     _check_sizes(path)
     with np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in names or file.files}
@@ -307,8 +307,8 @@ def write_samples(folder: Path, samples: Samples) -> None:
 
 
 def read_samples(folder: Path) -> Samples:
-    """Reads the files that `write_samples` wrote. Parses the meters' readings. content: a part of findings.json, whose
-    errors the caller reports.
+    """Reads the files that `write_samples` wrote. Raises a ConfigError that names a file if a run cannot have written
+    it.
     """
     path = folder / FINDINGS
     with _reading(path):

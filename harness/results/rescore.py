@@ -46,7 +46,7 @@ def is_pending(folder: Path) -> bool:
 def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
     """Scores the answers and writes the result. If scoring fails again, raises RunInvalid and changes nothing.
 
-    trusted: datasets named by the run whose code may run.
+    trusted: names, as stored in the run, of the datasets whose code may run.
     """
     refuse(_obstacles(folder, trusted))
     findings = recheck.findings(folder, recheck.configuration(folder))

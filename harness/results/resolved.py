@@ -18,7 +18,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """Returns the configuration that repeats this run. It contains every value that the run chose."""
+    """Returns the configuration that repeats this run. This configuration contains every value that the run chose."""
     requested, spec = run.config, run.instances
     values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,

@@ -163,7 +163,7 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """Returns the reason if the job lacks one of the runs that --mode requests. Used only if no other reason was found."""
+    """Returns a reason if the job lacks one of the runs that --mode requests. Used only if no other reason was found."""
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):
@@ -462,8 +462,8 @@ def _models(findings: Findings) -> ModelsSection:
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:
-    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: as reported at
-    the end of a run, or as planned if no run ended.
+    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). The key `issuer` holds
+    the value reported at the end of a run, or the planned value if no run ended.
     """
     pinned = findings.spec.pinned
     placed = findings.calibration.placed if findings.calibration else ()

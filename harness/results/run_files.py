@@ -24,7 +24,7 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
 
 
 class RunFiles(NamedTuple):
-    """The files in a run's folder. performance: the performance run; None without one."""
+    """The files in a run's folder. performance: the performance run; None if the folder has no performance run."""
 
     name: str
     folder: Path

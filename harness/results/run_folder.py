@@ -35,7 +35,7 @@ METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"
 """File with the IP address and port of the Prometheus endpoint during a run, such as 127.0.0.1:9464."""
 RUN = "run.json"
-"""File that describes one LoadGen run; the folder contains one for each LoadGen run."""
+"""File that describes one LoadGen run; a result folder contains one per LoadGen run."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
 """Maps a LoadGen run's role to its folder inside the result folder."""
 PERFORMANCE = FOLDERS["performance"]

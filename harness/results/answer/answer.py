@@ -1,4 +1,6 @@
-"""Derives a run's answer from result.json: the number, the limit, and whether the run can be trusted. Pure."""
+"""Derives a run's answer from result.json: the number, the limit, and whether the run can be trusted. Has no side
+effects.
+"""
 
 import re
 from collections.abc import Mapping
@@ -281,8 +283,8 @@ def show_longer(times: int, length_s: float | None) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Returns the number of late queries if LoadGen's log lacks the percentile; in a stream scenario, returns the
-    estimate.
+    """Returns the number of late queries if LoadGen's log lacks the percentile; in a stream scenario, returns LoadGen's
+    early-stopping estimate.
     """
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")

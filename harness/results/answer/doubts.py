@@ -1,4 +1,4 @@
-"""Groups doubts by part of the run, and picks one piece of advice. Pure."""
+"""Groups doubts by part of the run, and picks one piece of advice. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,10 +16,10 @@ other doubts.
 """
 
 _CAUSES = ("busy-machine", "steal", "throttled")
-"""Doubts about the machine that explain other doubts about it."""
+"""Codes of doubts about the machine that explain the other doubts about the machine."""
 
 _FIRST = ("not-saved", "server-gone")
-"""Reasons that explain all other reasons and doubts."""
+"""Codes of reasons that explain all other reasons and doubts."""
 
 
 def grouped(doubts: Entries) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds what limited a run: the model, the queue, the load generator or the machine. Pure."""
+"""Finds what limited a run: the model, the queue, the load generator or the machine. Has no side effects."""
 
 import re
 from collections.abc import Mapping
@@ -129,7 +129,8 @@ def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
 
 def _cost(section: Mapping[str, Any]) -> str:
     """Returns the number that the run would reach if the load generator cost nothing, and the stage that lost the most
-    time. Leaves out the number if it is of the first queries alone, because the line `answer` shows the number of all.
+    time. Leaves out the number if the reference covers only the first queries, because the line `answer` shows the
+    number for all queries.
     """
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"

@@ -1,4 +1,4 @@
-"""Compares a run with the reference dispatcher to judge whether the load generator held it back. Pure."""
+"""Compares a run with the reference dispatcher to judge whether the load generator held it back. Has no side effects."""
 
 from collections.abc import Mapping
 from enum import Enum

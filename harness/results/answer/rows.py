@@ -1,4 +1,4 @@
-"""Lists the lines below a run's headline. Every place that shows an answer uses these lines. Pure."""
+"""Lists the lines below a run's headline. Every place that shows an answer uses these lines. Has no side effects."""
 
 from collections.abc import Mapping
 from typing import Any

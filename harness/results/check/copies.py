@@ -23,7 +23,7 @@ _BY = re.compile(", (?:scored|judged|checked) by ")
 """Matches the end of a score's line, which names the scoring program."""
 
 _ROUNDING = 1e-12
-"""Two computations of the same float count as equal if their relative difference is at most this."""
+"""Two computations of the same float count as equal if their relative difference is at most this value."""
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 

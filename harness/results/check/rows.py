@@ -21,8 +21,8 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""A larger difference between two records of the same moment is reported. LoadGen rounds its start to whole seconds and
-its window to milliseconds. A stepped clock is reported by a separate reason.
+"""If two records of one moment differ by more than this, the difference is reported. LoadGen rounds its start to whole
+seconds and its window to milliseconds. A separate reason reports a stepped clock.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
@@ -136,7 +136,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
     """Yields (name, wall clock in ns) pairs in their expected order.
 
     of_looks: whether to use the first time at which the supervisor saw an answer instead of the last completion. Either
-    may come first: a stopped process may have completed an answer without recording it.
+    time may be the earlier one, because a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
@@ -154,7 +154,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
 
 
 def _first_due_ns(done: Completions) -> int:
-    """Returns the due time of the first sample. It also counts a ramp's samples before the last hold."""
+    """Returns the due time of the first sample. Includes the samples that a ramp issued before its last hold."""
     columns = done.columns if done.before is None or not len(done.before["order"]) else done.before
     return int(min(columns["scheduled_ns"].min(), done.columns["scheduled_ns"].min()))
 

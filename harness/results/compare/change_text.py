@@ -8,13 +8,13 @@ from harness.results.compare.compare import ALIKE, BETTER, UNDECIDED, WORSE, Cha
 from harness.results.pages.tables import Column
 
 WIDEST = 100
-"""An interval is not shown if its ends differ by more than this factor, because it comes from a few very different runs
-and says nothing.
+"""An interval is not shown if its ends differ by more than this factor, because such an interval comes from a few very
+different runs and says nothing.
 """
 
 
 _FIRST = ("p99", "p50", "throughput", "tokens", "ttft_p99", "tpot_p99", "accuracy")
-"""Numbers to show after the number that decides the verdict. The first energy per query comes last."""
+"""Numbers to show after the number that decides the verdict. The energy per query from the first source comes last."""
 
 
 def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
@@ -94,7 +94,9 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share, as a factor if another share in the same row needs one."""
+    """Formats a share in percent, or as a factor if the change or the upper end of its interval is at least a factor of
+    two.
+    """
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 

@@ -40,9 +40,9 @@ def refusals(
 ) -> Iterator[str]:
     """Yields each reason why the sides must not be ranked, in one line.
 
-    answers: comparison of the sides' first runs; None without answers.
-    optimised: whether the second side is a faster version of the first. If it is, the model file and the settings may
-    differ, but the accuracy must be known, unless only_speed is set. If an accuracy is unknown, the models must have
+    answers: agreement of the answers in the sides' first runs; None without answers. optimised: whether the second side
+    is a faster version of the first. If optimised is set, the model file and the settings may differ, but the accuracy
+    must be known, unless only_speed is set. If an accuracy is unknown, the models must have
     the same name. only_speed: whether the user chose the numbers to judge and left out the accuracy.
     """
     misses = one_misses(before, after)
@@ -70,7 +70,7 @@ def one_misses(
     """Returns the losing side if each of its runs misses the SLO while each run of the other side is VALID under the
     same SLO.
 
-    Otherwise returns None, for example if a run is INVALID for other reasons or if the machine disturbed it.
+    Otherwise returns None, for example if a run is INVALID for other reasons or if the machine disturbed a run.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
@@ -244,7 +244,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
 
 
 def _ramp_of(config: Mapping[str, Any]) -> str | None:
-    """Returns the value of --arrivals if it is a ramp. A ramp is not read from a file, so it has no digest."""
+    """Returns the value of --arrivals if the value is a ramp. A ramp is not read from a file, so it has no digest."""
     arrivals = str(config.get("arrivals") or "")
     return arrivals if arrivals.startswith(RAMP) else None
 

@@ -24,7 +24,7 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 UNDECIDED = "undecided"
 
 UNDECIDED_LIMIT = "undecided"
-"""The limit of `--fail-on` that breaks if the whole comparison is undecided."""
+"""The limit of `--fail-on` that is broken if the whole comparison is undecided."""
 
 ALIKE = 0.05
 """Two sides count as equal if the whole interval of the change lies within this share."""
@@ -36,7 +36,7 @@ _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samp
 
 
 class Change(NamedTuple):
-    """One number on both sides. Shares are relative to `before`, so 0.05 means 5 % more."""
+    """Change in one number between the sides. Shares are relative to `before`, so 0.05 means 5 % more."""
 
     name: str
     unit: str
@@ -47,16 +47,16 @@ class Change(NamedTuple):
     change: float
     """Change as a share."""
     low: float | None
-    """Lower end of the interval of `change`, as a share; None if it is unknown or open."""
+    """Lower end of the interval of `change`, as a share; None if this end is unknown or open."""
     high: float | None
-    """Upper end of the interval of `change`, as a share; None if it is unknown or open."""
+    """Upper end of the interval of `change`, as a share; None if this end is unknown or open."""
     noise: float
     """Share that a change must exceed to get a verdict. If the runs of the sides alternated, the change itself must
     exceed this share; otherwise its whole interval must.
     """
     higher_is_better: bool
     verdict: str | None
-    """None if the sides must not be ranked."""
+    """Verdict on the change; None if the sides must not be ranked."""
 
     @property
     def has_ratio(self) -> bool:
@@ -93,7 +93,7 @@ class Comparison(NamedTuple):
     the headline is decided, or if too many runs would be needed.
     """
     optimised: bool = False
-    """Whether the second side is a faster version of the first. If it is, a loss of accuracy counts as the price of the
+    """Whether the second side is a faster version of the first. A loss of accuracy then counts as the price of the
     speed.
     """
     missing: Sequence[FinishedRun] | None = None
@@ -133,10 +133,10 @@ def compare(
 ) -> Comparison:
     """Compares the sides and returns the interval and the verdict of each change.
 
-    noise: share that replaces the noise of the runs. chosen: numbers that the user chose in advance. The chosen numbers
-    and the scenario's main number get 95 % confidence each; all other numbers share 95 %. optimised: whether the second
-    side is a faster version of the first. If it is, its accuracy must be known, unless the user chose only numbers of
-    speed.
+    noise: share that replaces the noise between the runs. chosen: numbers that the user chose in advance. The chosen
+    numbers and the scenario's main number get 95 % confidence each; all other numbers share 95 %. optimised: whether
+    the second side is a faster version of the first. The accuracy of a faster version must be known, unless the user's
+    chosen numbers leave out the accuracy.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
@@ -190,7 +190,8 @@ class Deciding(NamedTuple):
 
     change: Change
     runs_needed: int | None
-    """Runs per side that would decide the number; None if it is decided, or if too many runs would be needed."""
+    """Runs per side that would decide the number; None if the number is decided, or if too many runs would be needed.
+    """
 
 
 def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Deciding | None:
@@ -268,8 +269,8 @@ def _end(log_change: float | None) -> float | None:
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
-    """Computes the change in a score. A score may be 0 or negative, so no logarithm is used. A score varies only
-    between the runs of a side.
+    """Computes the change in a score. A score may be 0 or negative, so no logarithm is used. A score has no noise
+    within a run, so its interval comes only from the spread between the runs of a side.
     """
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0

@@ -89,7 +89,7 @@ def sides_of(
 
 
 def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Returns the runs without further copies of the same run."""
+    """Returns the runs, with only the first of several copies of a run."""
     first: dict[str, FinishedRun] = {}
     for run in runs:
         first.setdefault(run.measured, run)
@@ -236,7 +236,7 @@ def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str,
 def _percentiles(
     found: Mapping[str, Number], values_ns: Array, block: Array
 ) -> Iterator[tuple[str, Number]]:
-    """Yields the percentiles among the numbers, with their intervals."""
+    """Yields each percentile in `found`, with its interval."""
     fractions = {name: share for name, share in PERCENTILES.items() if name in found}
     ordered_ns = np.sort(values_ns)
     for name, (low, high, *_) in percentile_intervals(values_ns, block, fractions).items():

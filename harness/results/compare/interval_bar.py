@@ -59,7 +59,7 @@ class Scale:
 
 
 def _end(change: Change) -> float:
-    """Returns the farthest known end of a row from `no change`, as a logarithm of a factor."""
+    """Returns the known end of a row that is farthest from `no change`, as a logarithm of a factor."""
     shares = (change.change, change.low, change.high)
     known = [share for share in shares if share is not None and -1 < share < math.inf]
     return max((abs(math.log1p(share)) for share in known), default=0.0)

@@ -34,7 +34,7 @@ class Judged(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """Parses 'p99:+5%' (an increase of at most 5 %) or 'undecided'. Raises ValueError."""
+    """Parses 'p99:+5%' (an increase of at most 5 %) or 'undecided'. Raises ValueError for any other text."""
     if text.strip() == UNDECIDED_LIMIT:
         return Limit(text, UNDECIDED_LIMIT, 0.0)
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())

@@ -1,9 +1,9 @@
 """Estimates the noise between runs of one configuration from runs on the same machine.
 
-Two equal runs differ by more than the noise within each run. Several runs per side show how large the difference is. If
-the runs of the sides alternated, a drift of the machine affects both sides equally. Otherwise a change must also exceed
-the largest difference between two equal runs, and nothing is judged if the machine disturbed one side more than the
-other. With one run per side, only earlier runs of the same configuration show the noise.
+Two equal runs differ by more than the noise within each run. Several runs per side show how large this difference is.
+If the runs of the sides alternated, a drift of the machine affects both sides equally. Otherwise a change must also
+exceed the largest difference between two equal runs, and nothing is judged if the machine disturbed one side more than
+the other. With one run per side, only earlier runs of the same configuration show the noise.
 """
 
 import math
@@ -24,13 +24,17 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""A smaller change is never judged, because differences in a process's memory addresses alone can cause it."""
+"""A change below this share is never judged, because differences in a process's memory addresses alone can cause such a
+change.
+"""
 
 LEAST_EQUAL_RUNS = 10
-"""The largest difference between earlier equal runs counts as noise only if there are at least this many of them."""
+"""The largest difference between earlier equal runs counts as noise only if at least this many earlier equal runs
+exist.
+"""
 
 _MOST_UNLIKE = 0.5
-"""If the sides' shares of disturbed runs differ by at least this much, nothing is judged."""
+"""If the sides' shares of disturbed runs differ by at least this much, no number is judged."""
 
 _MOST_READ = 100
 """At most this many earlier runs are read, newest first."""
@@ -60,7 +64,7 @@ class Noise(NamedTuple):
     considered.
     """
     is_given: bool = False
-    """Whether the user set the noise. If so, a change below the noise counts as no difference."""
+    """Whether the user set the noise. A change below a noise that the user set counts as no difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float
@@ -201,7 +205,7 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the conditions as SQLite patterns that match exactly the given texts."""
+    """Returns the conditions as SQLite patterns that match only the given texts."""
     escaped = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
     return {name: text.translate(escaped) for name, text in conditions.items()}
 

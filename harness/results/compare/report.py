@@ -32,7 +32,7 @@ _RATIOS = ("change", "low", "high")
 
 
 def parse_prices(text: str, sides: int) -> list[float]:
-    """Parses '1.20/h,0.85/h', the hourly price of each side's machine. Raises ValueError."""
+    """Parses '1.20/h,0.85/h', the hourly price of each side's machine. Raises ValueError for any other text."""
     matches = [
         re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
     ]
@@ -215,7 +215,9 @@ def _paid(accuracy: Change | None) -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """Returns the end of the sentence, which compares the second side's speed by the scenario's main number."""
+    """Returns the end of the sentence that `verdict` returns, which states how the second side's main number compares
+    with the first side's.
+    """
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {size(headline)} against A"
@@ -239,15 +241,15 @@ def _would_do(comparison: Comparison) -> str:
 
 
 def _named(comparison: Comparison, other: str) -> str:
-    """Returns the second side's letter, with its backend or model if the sides differ in it."""
+    """Returns the second side's letter, followed by its backend or model if that differs from the first side's."""
     ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
     own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
     return f"{other} ({', '.join(own)})" if own else other
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
-    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 means 5 % more than on the first
-    side. If a number's noise is null, its changes are not judged.
+    """Returns the comparison as JSON objects. Changes, intervals and noise are shares: 0.05 means 5 % more than on the
+    first side. If a number's noise is null, its changes are not judged.
     """
     headline = comparison.headline
     return {

@@ -17,7 +17,8 @@ from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
 
 _NORMAL = 1.959964
-"""Two-sided 95 % bound of the normal distribution. Student's t divided by it shows how much wider the interval becomes.
+"""Two-sided 95 % bound of the normal distribution. Student's t divided by this bound shows how much wider the interval
+becomes.
 """
 
 _MOST_EFFECTIVE = 2
@@ -63,7 +64,7 @@ def percentile_intervals(
 ) -> Mapping[str, PercentileInterval]:
     """Returns a mapping from percentile name to interval.
 
-    values: (n,) integers, n >= 1. block: (n,) from `blocks`.
+    values: (n,) integers, n >= 1. block: (n,) block numbers from `blocks`.
 
     The number of samples above the percentile varies. For independent samples, its variance is binomial. The design
     effect is the ratio of the actual variance to the binomial variance. The number of samples divided by the design
@@ -85,7 +86,7 @@ def percentile_intervals(
 def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
     """Returns Student's interval of the mean; None if the run has too few independent parts or too few events.
 
-    values: (n,). block: (n,) from `blocks`.
+    values: (n,). block: (n,) block numbers from `blocks`.
     """
     mean = float(values.mean())
     spread = spread_of(np.bincount(block, weights=values - mean))
@@ -141,7 +142,9 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Returns how many independent samples would estimate the `share` above a percentile equally precisely."""
+    """Returns the number of independent samples that would estimate the `share` above a percentile as precisely as the
+    run's samples.
+    """
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n
@@ -150,12 +153,12 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """Returns how many times longer a run must be to get an interval; 1 or less if it is long enough."""
+    """Returns how many times longer a run must be to get an interval; 1 or less if the run is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 
 def _run_longer(parts: float, longer: float) -> str:
-    """Returns the sentence that replaces an interval. parts, longer: see `_longer`."""
+    """Returns the sentence that replaces an interval. parts, longer: argument and result of `_longer`."""
     count = round(min(parts, _LEAST_PARTS / longer))
     factor = math.ceil(longer) if longer < 10 else math.ceil(longer / 10) * 10
     return f"the run has about {counted(max(1, count), 'independent part')}: run {factor:,} times as long"

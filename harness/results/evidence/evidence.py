@@ -36,7 +36,8 @@ class Evidence:
     """LoadGen's files that changed after LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
     """Hosts of --load-hosts, in the order of the column `host`. Keys: name, queries, clock_offset_ns, clock_error_ns,
-    clock_drift_ns, lost (how the host was lost, empty if it was not) and client (from the host's last message).
+    clock_drift_ns, lost (how the host was lost; empty if the host was not lost) and client (from the host's last
+    message).
     """
     probes: Mapping[str, Array] | None = None
     """Columns of the probes during the load (results/tokens/probes.py); None without --probe-rate."""

@@ -1,5 +1,5 @@
 """Computes the ratios and counts of the two probes that follow a run (input_probe.py and client/prompt_probe.py in
-harness/run/measured). Pure.
+harness/run/measured). Has no side effects.
 """
 
 from collections.abc import Mapping
@@ -51,8 +51,8 @@ def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
 
 
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
-    """Returns [low, median, high] of the ratios per round, where low and high are the ends of the median's interval;
-    None with too few rounds.
+    """Returns [low, median, high] of the ratios per round, with the ends of the median's interval as low and high; None
+    with too few rounds.
     """
     count = min(len(changed_ns), len(repeated_ns))  # an error may cut the last round short
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)

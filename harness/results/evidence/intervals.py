@@ -9,7 +9,7 @@ between
 early_stopping    LoadGen's bound, which the true percentile does not exceed with 99 % confidence
 
 All ranks come from the journal, which contains every sample. The times are converted to LoadGen's clock
-(`_LoadGensClock`), so that each interval contains the quoted percentile.
+(`_LoadGensClock`), so that each interval contains the reported percentile.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ def latency_intervals(
 ) -> Intervals | None:
     """Returns the intervals of query latencies in ns; None without a complete query.
 
-    logged: the percentiles, `min` and `max` from LoadGen's log; with None, the journal's values are quoted. One end of
-    an order-statistic interval is None if the run has no sample at its rank. Both ends of a block interval are None if
-    the run has too few independent parts; `block_interval_reason` then states the reason.
+    logged: the percentiles, `min` and `max` from LoadGen's log; if None, the journal's latencies are not converted. One
+    end of an order-statistic interval is None if the run has no sample at its rank. Both ends of a block interval are
+    None if the run has too few independent parts; `block_interval_reason` then states the reason.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -69,11 +69,11 @@ class _LoadGensClock:
     LoadGen reads its clock before it calls the harness and again after the harness has answered, so its latencies are a
     few us longer than the journal's. The difference is known at the ranks in LoadGen's log: the percentiles, the
     shortest and the longest latency. Between these ranks, the difference is interpolated by rank. The result is limited
-    to LoadGen's latencies at the nearest known ranks, because it must lie between them.
+    to the range between LoadGen's latencies at the nearest known ranks.
     """
 
     def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:
-        """Compares the clocks.
+        """Computes the difference between the clocks at each known rank.
 
         ordered_ns: (n,) ascending latencies of the journal, n >= 1. logged: see latency_intervals.
         """

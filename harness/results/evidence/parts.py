@@ -1,7 +1,7 @@
-"""Estimates how much the sum of a run's values varies even if neighbouring values are correlated. Pure.
+"""Estimates how much the sum of a run's values varies even if neighbouring values are correlated. Has no side effects.
 
-Slow changes, such as a queue that fills and empties, affect the sum the most. They appear as power at the lowest
-frequencies in the spectrum of the values over time. A constant plus a peak at frequency 0 is fitted to the power
+Slow changes, such as a queue that fills and empties, affect the sum the most. Such changes appear as power at the
+lowest frequencies in the spectrum of the values over time. A constant plus a peak at frequency 0 is fitted to the power
 spectrum, for several widths and heights of the peak. The fits are weighted by their likelihood. The power at frequency
 0 is the variance of the sum, and the spread between the fits shows how uncertain this variance is.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from harness.types import Array
 
 BLOCKS = 1024
-"""Number of blocks of neighbouring values whose sums are the input. If there are fewer values, each value is a block.
+"""Number of blocks of neighbouring values whose sums are the input. If the run has fewer values, each value is a block.
 """
 
 LEAST_BLOCKS = 32
@@ -54,7 +54,7 @@ def spread_of(sums: Array) -> Spread | None:
     """Estimates the spread; None with fewer than LEAST_BLOCKS sums. sums: (m,) block sums of the deviations from the
     mean, in time order.
 
-    First removes a linear trend over time, because every run on a machine with the same drift has it.
+    First removes a linear trend over time, because every run on a machine with the same drift has this trend.
     """
     if len(sums) < LEAST_BLOCKS:
         return None

@@ -1,4 +1,4 @@
-"""Computes sections of result.json from a performance run's rows and log. Pure.
+"""Computes sections of result.json from a performance run's rows and log. Has no side effects.
 
 A result is saved several times during a run, so numbers that require sorting or simulating a million rows are computed
 only once.
@@ -48,7 +48,7 @@ def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
 class Performance:
     """The numbers of one performance run. A number is None if the run ended too early to produce it.
 
-    done: rows of the journal; None without rows. wait_ns: as in reference.report.
+    done: rows of the journal; None without rows. wait_ns: longest time that a sample may wait for others in Server.
     """
 
     def __init__(self, run: Evidence, spec: InstanceGroup | None, wait_ns: int = 0) -> None:
@@ -70,7 +70,7 @@ class Performance:
         return steady_state(self.done, self.run.plan) if self.done is not None else None
 
     def steady(self, host: HostLog | None) -> schema.Steady | None:
-        """Returns the referee's verdict. host: the machine's log, used for the lines around a change."""
+        """Returns the referee's verdict. host: the machine's log, from which the lines around a change are taken."""
         state = self._steady_state
         if state is None or self.done is None:
             return None
@@ -84,7 +84,7 @@ class Performance:
 
     @cached_property
     def intervals_ns(self) -> schema.Intervals | None:
-        """Intervals; None in Offline, where latencies only reflect how many samples were issued at once."""
+        """Intervals; None in Offline, because Offline's latencies only reflect how many samples were issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         logged = self.latency_ns() if self.run.logged else None

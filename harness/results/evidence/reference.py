@@ -1,4 +1,4 @@
-"""Compares a run with the reference dispatcher, whose only cost is the model. Pure.
+"""Compares a run with the reference dispatcher, whose only cost is the model. Has no side effects.
 
 The reference answers the same queries with the service times of bare loops, which call only the model
 (harness/run/measured/service_times.py). The difference is the cost of the load generator. Both sides include the
@@ -21,7 +21,9 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""The simulation covers at most this many queries from the start of the run. It takes 0.1 to 0.2 s."""
+"""The simulation covers at most this many queries from the start of the run. A simulation of this many queries takes
+0.1 to 0.2 s.
+"""
 
 DRIFT = 0.10
 """If the bare loops before and after the run differ by more than this share, the machine has changed, and the run is
@@ -29,8 +31,8 @@ also compared with the slower loops.
 """
 
 IDLE = 2
-"""Factor that decides whether cores are idle. The plan leaves cores idle if they could hold this many times the plan's
-instances. One spare core for LoadGen's thread does not count as idle.
+"""Factor that decides whether cores are idle. The plan leaves cores idle if the cores could hold this many times the
+plan's instances. One spare core for LoadGen's thread does not count as idle.
 """
 
 
@@ -170,8 +172,8 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
-    """Returns how long bare batches would take for the same samples: batches of the largest size first, then one batch
-    for the rest.
+    """Returns the time that bare batches would take for the same samples: batches of the largest size first, then one
+    batch for the remaining samples.
     """
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)

@@ -1,4 +1,4 @@
-"""Simulates the reference dispatcher at the speed that the model had during the run. Pure."""
+"""Simulates the reference dispatcher at the speed that the model had during the run. Has no side effects."""
 
 from bisect import bisect_left
 from functools import cache
@@ -27,8 +27,8 @@ class BatchesInRun(NamedTuple):
     ) -> Self:
         """Reads the batches from the journal.
 
-        instances: number of instances without the wide one, which has the next worker number. wide: the wide instance's
-        service times; None without a wide instance.
+        instances: number of instances, not counting the wide instance, which has the next worker number. wide: the wide
+        instance's service times; None without a wide instance.
         """
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))

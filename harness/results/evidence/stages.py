@@ -21,7 +21,7 @@ Only differences between times on the same clock are used, so clock offsets do n
 time between sending and arrival, in both directions together, that the node's stages do not cover.
 
 `arrived` is the kernel's timestamp. Without this timestamp, and over gRPC, the stage `notice` is missing, and `remote`
-includes its time. The stages of a sample add up to its end-to-end latency.
+includes the time of `notice`. The stages of a sample add up to its end-to-end latency.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -100,8 +100,8 @@ PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, 
 
 
 def reported_percentile(percentile: float, known: Mapping[str, float] = PERCENTILES) -> str:
-    """Returns the name of the first percentile in `known` that is at least `percentile`, or of the highest one if none
-    is.
+    """Returns the name of the first percentile in `known` that is at least `percentile`; if all are lower, returns the
+    name of the highest one.
 
     percentile: in (0, 1). known: percentiles in ascending order.
     """
@@ -163,8 +163,8 @@ class Completions:
 
     @property
     def answer_edge(self) -> tuple[str, str]:
-        """Columns with the start and end of the answering, by the model or by a server. If a server answered, the time
-        between them includes the network.
+        """Columns with the start and the end of the time in which the model or a server answers. If a server answers,
+        this time includes the network.
         """
         if not self.is_remote:
             return self.edges["infer"]

@@ -20,7 +20,7 @@ gets no verdict on its steady state, because latency changes with the rate.
 """
 
 _MOST_PASSES = 200
-"""The official rule gets at most this many passes, because it compares every pair of passes in each window."""
+"""The official rule gets at most this many passes, because the rule compares every pair of passes in each window."""
 
 
 class SteadyState(NamedTuple):

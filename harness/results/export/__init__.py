@@ -1,1 +1,1 @@
-"""Exports finished runs in the formats of other tools. Each format has its own module (docs/export.md)."""
+"""Exports finished runs in the formats of other tools. Each format has a separate module (docs/export.md)."""

@@ -2,7 +2,7 @@
 
 Source: llm-d-benchmark, llmdbenchmark/analysis/benchmark_report (schema_v0_2_1.py and its JSON Schema). Times are in
 seconds. The report omits percentiles that the format defines differently. TTFT and latency are counted from the time
-when a query was due. `inter_token_latency` is left out, because the run keeps only percentiles of it.
+when a query was due. `inter_token_latency` is left out, because the run stores only the percentiles of this latency.
 """
 
 import uuid

@@ -12,11 +12,13 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     module: str
-    """Name of the module in this folder. Its `write(run, out)` takes a text stream, or a path for a binary format."""
+    """Name of the module in this folder. The module's `write(run, out)` takes a text stream, or a path for a binary
+    format.
+    """
     about: str
     is_text: bool = True
     server: str = ""
-    """Kind of server to which the module's `send(run, url)` sends the run; '' if it sends to none."""
+    """Kind of server to which the module's `send(run, url)` sends the run; '' if the module cannot send runs."""
 
 
 FORMATS: Mapping[str, Format] = {

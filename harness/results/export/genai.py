@@ -57,9 +57,7 @@ class Point(NamedTuple):
 
 
 def point(metric: str, values: Array, bounds: Array, **more: Any) -> Point | None:
-    """Returns the attributes that all points share. backend, dataset: descriptions of the run's backend and dataset.
-    model: the run's model.
-    """
+    """Returns the histogram of the values, in ns or tokens; None without values."""
     if not len(values):
         return None
     counts = np.bincount(np.searchsorted(bounds, values), minlength=len(bounds) + 1)
@@ -77,7 +75,9 @@ def point(metric: str, values: Array, bounds: Array, **more: Any) -> Point | Non
 def about(
     backend: Mapping[str, Any], dataset: Mapping[str, Any], model: str, urls: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the attributes that all points share. backend, dataset: their descriptions. model: the run's model."""
+    """Returns the attributes that all points share. backend, dataset: descriptions of the run's backend and dataset.
+    model: the run's model.
+    """
     chat = dataset.get("prompts") == "messages" or not any(
         "chat" not in path for path in backend.get("endpoints") or ("",)
     )

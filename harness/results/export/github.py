@@ -1,6 +1,7 @@
 """Exports numbers for benchmark-action/github-action-benchmark and its tool `customSmallerIsBetter`.
 
-Source: its README, "Examples", which shows an array of objects with name, unit and value; range and extra are optional.
+Source: the action's README, "Examples", which shows an array of objects with name, unit and value; range and extra are
+optional.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Exports the verdict as JUnit XML: one failed test case per reason, or one passed test case.
 
 Sources: the XML Schemas of Jenkins' xUnit plug-in (junit-10.xsd) and of Apache Ant (windyroad/JUnit-Schema). The file
-conforms to both.
+conforms to both schemas.
 """
 
 from typing import TextIO

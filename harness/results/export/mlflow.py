@@ -39,8 +39,8 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Environment variables for MLflow's client. With them, the client contacts only the named server, never retries, and
-prints nothing.
+"""Environment variables for MLflow's client. With these variables, the client contacts only the named server, never
+retries, and prints nothing.
 """
 
 _LONGEST_VALUE = 6_000
@@ -57,15 +57,15 @@ def write(run: RunFiles, out: Path) -> None:
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Sends a run to a server, and returns the address of its page.
-    Raises a ConfigError if the server refuses the run.
+    """Sends a run to a server, and returns the address of the run's page. Raises a ConfigError if the server refuses
+    the run.
     """
     experiment, run_id = _export(run, url, f"--to {url}")
     return f"{url.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
 
 def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
-    """Returns the ids of the experiment and the run. Deletes the run if the store accepted only a part of it.
+    """Returns the ids of the experiment and the run. Deletes the run if the store accepted the run only in part.
 
     store: the store's address. target: the option that set this address.
     """
@@ -102,8 +102,8 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
 @contextmanager
 def _client(store: str, target: str) -> Iterator[Any]:
-    """Yields MLflow's client for a store, and converts its errors to ConfigErrors. Raises PluginUnavailable if MLflow
-    is not installed.
+    """Yields MLflow's client for a store, and converts the client's errors to ConfigErrors. Raises PluginUnavailable if
+    MLflow is not installed.
     """
     before = dict(os.environ)
     # The settings must precede the import, which starts MLflow's telemetry.

@@ -20,7 +20,7 @@ from harness.results.run_files import RunFiles
 RUN_LABELS = ("run", "scenario", "backend", "model")
 
 Samples = Iterable[tuple[Iterable[str], float]]
-"""Pairs of label values, without RUN_LABELS, and the sample's value."""
+"""Pairs of a sample's label values, except the values of RUN_LABELS, and the sample's value."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:

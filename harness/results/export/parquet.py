@@ -9,8 +9,8 @@ from harness.results.export.samples import VERDICT, sample_columns
 from harness.results.run_files import RunFiles
 
 METADATA = b"mlperf-harness"
-"""Key in the file's metadata. Its value is a JSON object that describes the run and holds its verdict, reasons and
-doubts.
+"""Key in the file's metadata. The value of this key is a JSON object that describes the run and holds the verdict,
+reasons and doubts.
 """
 
 _FACTS = ("started", "scenario", "backend", "model", "dataset", "verdict", "reasons", "doubts")

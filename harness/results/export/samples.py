@@ -21,8 +21,8 @@ _AT_ONCE = 10_000
 
 
 def sample_columns(run: RunFiles) -> Mapping[str, Array]:
-    """Returns the columns by name, each as (n,) integers. Each row is a completed sample of the performance run or, if
-    there was none, of the accuracy run. Raises a ConfigError if no sample was completed.
+    """Returns the columns by name, each as (n,) integers. Each row is a completed sample of the performance run or,
+    without a performance run, of the accuracy run. Raises a ConfigError if no sample was completed.
     """
     measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
     if measured is None or not measured.done:

@@ -1,4 +1,4 @@
-"""Splits a run by load host, and summarises each host. Pure."""
+"""Splits a run by load host, and summarises each host. Has no side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Compares load hosts' times with the coordinator's own queries to the same server, and with each other. Pure.
+"""Compares load hosts' times with the coordinator's own queries to the same server, and with each other. Has no side
+effects.
 
 Nothing observes a host on a different machine, so its times cannot be verified. The check can only reveal that a host's
 times are shorter than the times that the server gives the coordinator and the other hosts.
@@ -36,7 +37,7 @@ CHANCE = 1e-4
 
 
 class _Times(NamedTuple):
-    """A server's times from the sending of a request on, measured by the clients on one machine.
+    """Times from the sending of a request to a server, measured by the clients on one machine.
     All: (n,) ns, ascending.
     """
 
@@ -106,7 +107,7 @@ def doubts(run: Evidence) -> Iterator[Reason]:
 
 
 def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: str) -> str:
-    """Returns how a host's times contradict another machine's times; "" if they do not."""
+    """Returns how a host's times contradict another machine's times; "" without a contradiction."""
     for what, ours, theirs in zip(("answer", "first token"), own, others, strict=True):
         for fraction in FRACTIONS if len(ours) and len(theirs) else ():
             reported_ns = percentile_ns(ours, fraction)
@@ -131,7 +132,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times that exclude the client's share, because they end at the kernel's timestamp. Excludes failed
+    """Returns times that exclude the client's share, because these times end at the kernel's timestamp. Excludes failed
     samples.
     """
     columns, (begin, end) = done.columns, done.answer_edge

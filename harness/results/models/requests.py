@@ -1,4 +1,4 @@
-"""Determines from the journal which model each sample used, and where the model came from. Pure."""
+"""Determines from the journal which model each sample used, and where the model came from. Has no side effects."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

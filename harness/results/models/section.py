@@ -1,4 +1,4 @@
-"""Summarises a run with several models and its use of the cache. Pure."""
+"""Summarises a run with several models and its use of the cache. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +24,8 @@ from harness.results.schema.models import (
 from harness.types import Array
 
 POINTS = 12
-"""Number of evenly spaced capacities on the curve, up to the total size of all models. The run's own capacity is added
-to them.
+"""Number of evenly spaced capacities on the curve, up to the total size of all models. The run's capacity is added to
+these capacities.
 """
 
 MOST_REQUESTS = 20_000

@@ -1,4 +1,6 @@
-"""Checks the journal of a run with several models against the cache's counts and against a simulation. Pure."""
+"""Checks the journal of a run with several models against the cache's counts and against a simulation. Has no side
+effects.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

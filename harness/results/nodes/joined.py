@@ -33,8 +33,8 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
     columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the timestamps by the node's
     clock. The time on the node is placed so that it ends when the reply arrives. If the time on the node exceeds the
-    time from sending to arrival, the sending thread took its timestamp too late, for example because it lost its core.
-    `sent_ns` is then moved back to the start of the time on the node, but not before `taken_ns`.
+    time from sending to arrival, the sending thread took its timestamp too late, for example because the thread lost
+    its core. `sent_ns` is then moved back to the start of the time on the node, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])

@@ -1,4 +1,4 @@
-"""Summarises each node's part in a run, and yields reasons and doubts about the nodes. Pure."""
+"""Summarises each node's part in a run, and yields reasons and doubts about the nodes. Has no side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

@@ -23,7 +23,7 @@ from harness.results.tokens import section
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
-"""Ticks of the tail plot, each the share of queries that are slower."""
+"""Ticks of the tail plot: each tick is the share of queries that are slower than the latency at the tick."""
 
 
 Runs = Mapping[str, Evidence]

@@ -206,7 +206,7 @@ def figures_html(figures: Sequence[Figure]) -> str:
 
 _SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
 _FEWEST_LISTED = 6
-"""Minimum number of sections below the plots that get a list of links above the plots."""
+"""A list of links appears above the plots if at least this many sections follow the plots."""
 
 
 def article_html(article: Article, first_plot: int) -> Iterator[str]:
@@ -233,8 +233,8 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
 
 
 def _with_widths(figures: Sequence[Figure]) -> Iterator[tuple[Figure, str]]:
-    """Yields each figure with the attribute for its width. High figures, and figures that would stand alone in a row
-    of two, are as wide as the page.
+    """Yields each figure with the attribute for its width. Tall figures, and figures that would stand alone in a row of
+    two, are as wide as the page.
     """
     is_wide = [one.height_rem > Figure._field_defaults["height_rem"] for one in figures]
     is_second = False
@@ -286,7 +286,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def _html(text: str) -> str:
-    """Returns HTML unchanged, and escapes a text. Words in backticks become code."""
+    """Returns an Html object unchanged, and escapes any other text. Words in backticks become code."""
     return text if isinstance(text, Html) else _CODE.sub(r"<code>\1</code>", escape(text))
 
 
@@ -412,14 +412,14 @@ _ASIDE = re.compile(r" \(([^()]*)\)")
 
 
 def answer(text: str) -> Iterator[str]:
-    """Yields HTML for a run's answer. The texts between parentheses are a smaller line below it."""
+    """Yields HTML for a run's answer. The texts between parentheses become a smaller line below the answer."""
     yield f'<p class="headline">{escape(_ASIDE.sub("", text))}</p>'
     if asides := "; ".join(_ASIDE.findall(text)):
         yield f'<p class="lead quiet">{escape(asides[:1].upper() + asides[1:])}</p>'
 
 
 LONG = 15
-"""On a page with many tables, a longer table is collapsed at first."""
+"""On a page with many tables, a table with more rows than this is collapsed at first."""
 
 _OF_CODES = frozenset(("verdict", "doubts"))
 """Columns whose cells contain codes of reasons and doubts."""

@@ -37,7 +37,8 @@ from harness.results.seal.digests import PAGE
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """Writes the page, and returns its path. standalone: embeds plotly's script instead of writing it next to the page.
 
-    out: default is report.html in the run's folder. If it is used, all runs in a results folder share one script.
+    out: path of the page; default: report.html in the run's folder. At the default path, all runs in a results folder
+    share one script.
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
@@ -71,7 +72,7 @@ def page_differences(folder: Path) -> Iterator[str]:
 
 
 def plots(run: RunFiles, beside: Samples) -> list[Figure]:
-    """Returns the plots of a performance run; [] without one. beside: readings during the run."""
+    """Returns the plots of a performance run; [] if the run has none. beside: readings during the run."""
     with reading_run(run.folder):
         return list(figures(run.performance, beside)) if run.performance else []
 

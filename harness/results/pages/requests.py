@@ -1,4 +1,6 @@
-"""Shows the requests in a language-model run: a selection over time, and tables by model, step and position. Pure."""
+"""Shows the requests in a language-model run: a selection over time, and tables by model, step and position. Has no
+side effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

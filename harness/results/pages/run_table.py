@@ -1,4 +1,4 @@
-"""Prints the screen at the end of a run. It shows the answer or, with `--details`, every number of result.json."""
+"""Prints the screen at the end of a run. The screen shows the answer or, with `--details`, every number of result.json."""
 
 import re
 import textwrap
@@ -121,7 +121,7 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yields the lines of `python -m harness runs`. A run whose folder no longer exists is marked `removed`.
 
-    Offline gets no p99, because it would only reflect how many samples were issued at once.
+    Offline gets no p99, because this p99 would only reflect how many samples were issued at once.
     """
     units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
     columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
@@ -142,7 +142,9 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def _has_latency(row: Mapping[str, Any]) -> bool:
-    """Returns whether the run has latencies. row: from the database; this version may not know its scenario."""
+    """Returns whether the run has latencies. row: a row of the database, with a scenario that this version may not
+    know.
+    """
     scenario = row["scenario"]
     return scenario not in SCENARIOS or not scenario_named(scenario).all_at_once
 
@@ -193,14 +195,14 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _elastic(elastic: Mapping[str, Any]) -> str:
-    """Returns how many queries were alone, and how long they took with all cores and with fewer cores."""
+    """Returns how many queries had all cores, and the time of such a query with all cores and with fewer cores."""
     times = [show_ns(elastic[key]) for key in ("wide_ns", "narrow_ns")]
     samples = counted(elastic["samples"], "query", "queries")
     return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} instead of {times[1]}"
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    """Returns the client's limits, and how busy it was."""
+    """Returns the client's limits, and how busy the client was."""
     servers = counted(len(client["peers"]), "server")
     parts = [
         f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"
@@ -256,7 +258,8 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
     """Yields one note that lists the percentiles without an interval, and how long a run must be to give them one.
 
-    A higher percentile never needs a shorter run than a lower one, even if its own estimate says so.
+    A higher percentile never needs a shorter run than a lower one, even if the estimate for the higher percentile says
+    so.
 
     length_s: length of the finished run; None if unknown.
     """

@@ -1,4 +1,4 @@
-"""Picks the numbers at the top of a run's page. Pure."""
+"""Picks the numbers at the top of a run's page. Has no side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -170,7 +170,7 @@ def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
 
 
 def _judged_ns(result: Mapping[str, Any], slo: Slo) -> float | None:
-    """Returns the value that the verdict compared with the SLO, in ns; None if the run did not measure it."""
+    """Returns the value that the verdict compared with the SLO, in ns; None if the run did not measure this value."""
     judged = (result.get("goodput") or {}).get("slos") or ()
     values: Iterator[float | None] = (one["value_ns"] for one in judged if one["slo"] == str(slo))
     return next(values, None)

@@ -28,8 +28,8 @@ together.
 
 _BINS = 120
 _POWER_S = 0.5
-"""Shortest period over which power is averaged. Without it, a counter that is refreshed ten times per second but read
-twenty times would alternate between zero and twice the power.
+"""Shortest period over which power is averaged. Without this minimum, a counter that is refreshed ten times per second
+but read twenty times would alternate between zero and twice the power.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _PANEL_REM, _GAP_REM = 8.0, 2.4
@@ -197,8 +197,8 @@ def _of_tier(tier: str) -> list[int]:
 
 
 def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
-    """Returns one percentile of each row, in ms. rows: sorted latencies. For an empty row it is None, which leaves a
-    gap in the line.
+    """Returns one percentile of each row, in ms. rows: sorted latencies. An empty row gives None, which leaves a gap in
+    the line.
 
     fraction: in (0, 1); None selects the slowest latency.
     """

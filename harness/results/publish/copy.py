@@ -34,7 +34,7 @@ def publish(folder: Path, out: Path) -> list[str]:
     """Copies a run's or study's folder to `out`. Returns the list of replacements, one line each.
 
     Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds differences in the
-    copy that the original does not have. If `check` finds such differences, the copy is removed.
+    copy but not in the original. If `check` finds such differences, the copy is removed.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(

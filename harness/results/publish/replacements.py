@@ -20,18 +20,19 @@ from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
 _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
-"""Matches other users' home folders, because the run may have been made elsewhere."""
+"""Matches other users' home folders, because the run may come from another machine."""
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""A shorter name, or a name that is also a word in results, is replaced only in paths and addresses.
+"""A name with fewer letters than this, or a name that is also a word in results, is replaced only in paths and
+addresses.
 """
 
 _LEAST_ARGUMENT = 8
 """A meter's argument is replaced everywhere only if it is at least this long. A shorter argument may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
-"""Larger files are not searched for settings."""
+"""Files larger than this are not searched for settings."""
 
 _SPELLINGS: tuple[Callable[[str], str], ...] = (
     str,

@@ -1,4 +1,4 @@
-"""Compares a run's frames with real time. Pure."""
+"""Compares a run's frames with real time. Has no side effects."""
 
 from harness.core.units import NS_PER_S
 from harness.models.manifest.model import Model

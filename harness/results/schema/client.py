@@ -54,8 +54,8 @@ class Client(TypedDict):
     request_timeout_s: float
     """Time limit for one request in s."""
     ceiling_per_s: float | None
-    """Samples/s that this client reached before the run with a null server, which ran in a separate process on this
-    machine. Null if the measurement failed.
+    """Samples/s that this client reached with a null server before the run; the null server ran in a separate process
+    on this machine. Null if the measurement failed.
     """
     floor_p50_ns: int | None
     """Median time in ns of a single request to the null server; null if the measurement failed."""
@@ -151,7 +151,7 @@ class Servers(TypedDict):
     `sglang:spec_accept_length`.
     """
     acceptance_by_position: list[float] | None
-    """Share of the drafts whose token at this position was accepted, for each position in order."""
+    """Share of the drafts whose token at a position was accepted, for each position in order."""
     inferences: float | None
     """Number of computed samples (`nv_inference_count`)."""
     executions: float | None
@@ -192,14 +192,14 @@ class LoadHost(TypedDict):
     busy_max: float | None
     """`busy_max` of the host, defined as in `client`."""
     ceiling_per_s: float | None
-    """`ceiling_per_s` of the host, defined as in `client`. All hosts measure it at the same time."""
+    """`ceiling_per_s` of the host, defined as in `client`. All hosts measure this rate at the same time."""
     lost: str
     """Reason why the host was lost, which ended the run; empty if it was not lost."""
 
 
 class Witness(TypedDict):
-    """The coordinator's own queries in a run with load hosts on other machines.
-    They are sent in addition to the schedule.
+    """The coordinator's own queries in a run with load hosts on other machines. These queries are sent in addition to
+    the schedule.
     """
 
     queries: int
@@ -224,14 +224,14 @@ class JudgedSlo(TypedDict):
     late: int
     """Number of items, out of `of`, that took longer than the bound or failed."""
     of: int
-    """Number of items. They are queries; for `ttft`, answers; for `tpot`, answers with several or an unknown number of
-    tokens; for `itl`, tokens after the first.
+    """Number of items. The items are queries; for `ttft`, answers; for `tpot`, answers with several or an unknown
+    number of tokens; for `itl`, tokens after the first.
     """
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries before it is certain."""
     unknown: NotRequired[int]
-    """Number of answers, out of `of`, whose tokens nobody counted.
-    They do not count as on time. Present only if above 0.
+    """Number of answers, out of `of`, whose tokens nobody counted. These answers do not count as on time. Present only
+    if above 0.
     """
 
 
@@ -239,7 +239,7 @@ class Goodput(TypedDict):
     """Queries that met every SLO and did not fail, derived from the journal of the performance run."""
 
     per_s: float | None
-    """Queries per s that met every SLO, computed as their share of the completed rate; null if the run took no time."""
+    """Queries per s that met every SLO, computed as `share` times the completed rate; null if the run took no time."""
     share: float
     """Share of all queries that met every SLO."""
     slos: Sequence[JudgedSlo]
@@ -345,7 +345,7 @@ class Tokens(TypedDict):
     """Number of answers for which the server reports that part of the prompt had been computed before."""
     distinct_prompts: int
     """Number of different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several
-    times. A server that keeps prompts then answers it faster.
+    times. A server that keeps prompts then answers the repeated prompt faster.
     """
     reusable: int | None
     """Prompt tokens that an unlimited cache could have kept from earlier prompts of the run, in whole blocks of
@@ -355,9 +355,9 @@ class Tokens(TypedDict):
     cache_block_tokens: int | None
     """Value of --backend-option cache_block; null if `reusable` is null."""
     bodies_sha256: str | None
-    """SHA-256 of the SHA-256 digests of all request bodies. The order is the order of issue; in sessions, it is session
-    by session in the order in which they began. Two runs with equal digests sent the same bytes. Null if the history is
-    live.
+    """SHA-256 of the SHA-256 digests of all request bodies. The digests are in the order of issue; in sessions, they
+    are grouped by session, in the order in which the sessions began. Two runs with equal digests sent the same bytes.
+    Null if the history is live.
     """
     reasoning: int | None
     """Tokens of `output` before the actual answers (`reasoning_tokens`); null if no reply reports them."""
@@ -366,8 +366,7 @@ class Tokens(TypedDict):
     changed_prompts: int
     """Number of prompts for which the server's token count differs from the token ids that were sent."""
     varied_prompts: int
-    """Number of answers for which the server's count of prompt tokens differs from its first count for the same
-    prompt.
+    """Number of answers for which the server's count of prompt tokens differs from the first count for the same prompt.
     """
     long_prompts: int
     """Number of prompts for which the server's count is impossible. The limit is one token per byte plus 16, or plus
@@ -430,8 +429,8 @@ class Tokens(TypedDict):
     one_token_answers: int
     """Number of answers with a single token."""
     finish_reasons: Mapping[str, int]
-    """Number of answers per reason that the server gives for their end: `length` at max_tokens, `stop` by the model,
-    empty without a reason.
+    """Number of answers per reason that the server reports for the end of an answer: `length` at max_tokens, `stop` by
+    the model, empty without a reason.
     """
 
 
@@ -471,7 +470,7 @@ class Sessions(TypedDict):
     complete: int
     """Number of sessions in which all turns were answered."""
     broken: int
-    """Number of sessions with a failed turn. Their later turns were not sent."""
+    """Number of sessions with a failed turn. The later turns of these sessions were not sent."""
     cut: int
     """Number of sessions that were still running when the run ended."""
     turns_mean: float
@@ -501,8 +500,8 @@ class Sessions(TypedDict):
 
 
 class Probes(TypedDict):
-    """Small requests at random times during the load, on separate connections. They show how long other clients wait. A
-    probe of a language model requests a single token.
+    """Small requests at random times during the load, on separate connections. The probes show how long other clients
+    wait. A probe of a language model requests a single token.
     """
 
     rate_per_s: float
@@ -512,7 +511,8 @@ class Probes(TypedDict):
     answered: int
     """Number of probes that were answered."""
     failed: int
-    """Number of probes that were refused, were cut off or got a wrong answer. They do not make the run INVALID."""
+    """Number of probes that were refused, were cut off or got a wrong answer. Such probes do not make the run INVALID.
+    """
     unanswered: int
     """Number of probes that got no answer within 10 s after the load."""
     latency_ns: TokenTimes | None
@@ -522,12 +522,12 @@ class Probes(TypedDict):
     send_lag_ns: TokenTimes | None
     """Time from a probe's due time to its sending, i.e. the cost of the harness and of waiting for a connection."""
     alone_ns: TokenTimes | None
-    """Time of probes before the load, at most 20 of them, sent one after another."""
+    """Times of at most 20 probes that were sent one after another before the load."""
 
 
 class Cancellations(TypedDict):
-    """Requests whose connection the client closed before the answer ended. They count neither as answers nor as
-    failures, and all other numbers leave them out.
+    """Requests whose connection the client closed before the answer ended. These requests count neither as answers nor
+    as failures, and all other numbers leave them out.
     """
 
     share: float
@@ -535,8 +535,8 @@ class Cancellations(TypedDict):
     after_ns: int
     """Time between sending and cancelling a request, from --cancel, in ns."""
     chosen: int
-    """Number of queries that the seed chose.
-    Some of them may have been answered before they were due to be cancelled.
+    """Number of queries that the seed chose. Some of these queries may have been answered before they were due to be
+    cancelled.
     """
     cancelled: int
     """Number of requests whose connection was closed."""
@@ -551,7 +551,7 @@ class Cancellations(TypedDict):
     cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests.
     """
     other_first_token_ns: TokenTimes | None
-    """Like `next_first_token_ns`, but for all other requests; null without such requests."""
+    """Time like `next_first_token_ns`, but for all other requests; null without such requests."""
 
 
 class OfModel(TypedDict):
@@ -593,8 +593,8 @@ class ByModel(TypedDict):
     compared: str
     """Kind of time that is compared: `ttft_ns p90`, or `latency_ns p90` without streams."""
     fairness: float | None
-    """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown. It is 1 if all models are
-    equally fast, and 1 / (number of models) if one model is much faster than all others. Null if a model has no
+    """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown. The index is 1 if all models
+    are equally fast, and 1 / (number of models) if one model is much faster than all others. Null if a model has no
     answers.
     """
 
@@ -607,7 +607,8 @@ class Media(TypedDict):
     seconds: float
     """Duration of all sound in s."""
     per_s: float | None
-    """Seconds of sound per s, from the first scheduled query to the last answer; null if this took no time."""
+    """Seconds of sound per s, from the first scheduled query to the last answer; null if no time passed between them.
+    """
     real_time_factor: float
     """Sum of the latencies divided by the duration of the sound. Below 1, an answer takes less time than its sound."""
 

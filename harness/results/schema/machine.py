@@ -7,8 +7,8 @@ from typing_extensions import TypedDict  # pydantic requires this TypedDict befo
 
 
 class EnergyParts(TypedDict):
-    """Energy of the window, divided among its requests.
-    At each moment, it is divided equally among the requests in flight.
+    """Energy of the window, divided among its requests. At each moment, the energy is divided equally among the
+    requests in flight.
     """
 
     input_joules: float
@@ -177,7 +177,7 @@ class Host(TypedDict):
 
 
 class MeasuredProcess(TypedDict):
-    """The measured process, from loading the samples to their unloading by LoadGen. Sources: getrusage and /proc."""
+    """The measured process, from the loading of the samples until LoadGen unloads them. Sources: getrusage and /proc."""
 
     cpu_s_per_query: float
     """CPU time per query in s."""
@@ -187,8 +187,9 @@ class MeasuredProcess(TypedDict):
     """Time per query in s in which threads were ready to run but waited for a core; null if the kernel does not report
     this time."""
     busy_over_infer: float | None
-    """CPU time plus time in the run queue, for all threads, divided by the time of the batches in the backend. It is
-    about 1 per computing thread. Null if one of these times is unknown."""
+    """CPU time plus time in the run queue, for all threads, divided by the time of the batches in the backend. The
+    ratio is about 1 per computing thread. Null if one of these times is unknown.
+    """
     voluntary_switches_per_query: float
     """Context switches per query because a thread waited."""
     involuntary_switches_per_query: float

@@ -33,7 +33,7 @@ class ModelLatency(TypedDict):
     p90: int
     """ns."""
     p99: int
-    """ns; the slowest query if there are fewer than 100."""
+    """ns; the slowest query if the model has fewer than 100 queries."""
     max: int
     """ns."""
 

@@ -49,7 +49,7 @@ class Node(TypedDict):
     answered no ping.
     """
     clock_error_ns: int | None
-    """Largest error of the offset in either direction, in ns. It is half of the shortest round trip."""
+    """Largest error of the offset in either direction, in ns. This error is half of the shortest round trip."""
     drift_ppm: float | None
     """Drift of the node's clock in parts per million, from pings before and after the run. Positive if the clock runs
     too fast.
@@ -59,18 +59,18 @@ class Node(TypedDict):
     change that neither the errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked.
     """
     stage_error_ns: int | None
-    """Largest error of the node's stages of a batch, in ns. It comes from the drift of the clock during the longest
-    batch, or from the step. Null if the pings before or after the run are missing.
+    """Largest error of the node's stages of a batch, in ns. The error comes from the drift of the clock during the
+    longest batch, or from the step. Null if the pings before or after the run are missing.
     """
     lost: str
     """How the node was lost; empty if it was not lost."""
     lost_samples: int
-    """Number of samples that the node held when it was lost. They failed."""
+    """Number of samples that the node held when it was lost. These samples failed."""
     no_journal: str
     """Reason why the node's journal and stages are missing; empty if they are present."""
     host: Host | None
     """The node's machine from the loading of the samples to the end of the run, with the same keys as the driver's
-    `host`. Its `measured_` keys describe the node's process. Null for the reason in `no_host`.
+    `host`. The `measured_` keys of `host` describe the node's process. Null for the reason in `no_host`.
     """
     no_host: str
     """Reason why `host` is null; otherwise empty."""

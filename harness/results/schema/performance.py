@@ -12,7 +12,9 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns (in Offline, of samples). LoadGen's after a complete run, otherwise the journal's."""
+    """Latency of queries in ns (in Offline, of samples). The values are LoadGen's after a complete run, and otherwise
+    the journal's.
+    """
 
     mean: int | None
     """ns."""
@@ -44,7 +46,7 @@ class PercentileInterval(TypedDict):
     journal: int
     """ns; the same percentile from the journal, whose clock readings lie between LoadGen's readings."""
     order_statistic: Sequence[int | None]
-    """[low, high] in ns, for independent samples. An end is null if the run is too short for it."""
+    """[low, high] in ns, for independent samples. An end is null if the run is too short for this end."""
     block_interval: Sequence[int | None]
     """[low, high] in ns, for samples that resemble their neighbours. Both ends are null if the run has too few
     independent parts.
@@ -54,8 +56,8 @@ class PercentileInterval(TypedDict):
     in results of earlier versions.
     """
     effective_samples: int
-    """Number of independent samples that would be worth as much as the run for this percentile. It comes from the
-    spread between blocks of neighbouring samples.
+    """Number of independent samples that would determine this percentile as precisely as the run does. This number
+    comes from the spread between blocks of neighbouring samples.
     """
     early_stopping: int | None
     """ns; with 99 % confidence, the true percentile is not above this value. Null with too few queries."""
@@ -97,8 +99,8 @@ class Throughput(TypedDict):
 
 
 class CostParts(TypedDict):
-    """Cost of the window, divided among its requests.
-    At each moment, it is divided equally among the requests in flight.
+    """Cost of the window, divided among its requests. At each moment, the cost is divided equally among the requests in
+    flight.
     """
 
     input: float
@@ -119,7 +121,7 @@ class Cost(TypedDict):
     """
 
     per_hour: float
-    """Price of one hour from --price. All amounts are in its currency."""
+    """Price of one hour from --price. All amounts are in the currency of this price."""
     total: float
     """Cost of the window."""
     per_million_samples: float
@@ -142,7 +144,7 @@ class ComparedAnswers(TypedDict):
     differing: int
     """Number of answers that differ by more than the tolerance."""
     first: str
-    """The first differing pair; empty without one."""
+    """The first differing pair; empty if no pair differs."""
     misplaced: int
     """Number of logged answers that belong to a different sample than the one in the journal at the same position."""
 
@@ -195,7 +197,7 @@ class Stage(TypedDict):
 
 
 class ServiceTime(TypedDict):
-    """Time of the bare loops for one batch size, which call only the model."""
+    """Times per batch of one size in the bare loops, which call only the model."""
 
     batch: int
     """Samples in the batch."""
@@ -251,7 +253,7 @@ class Reference(TypedDict):
     at_run_speed: AtOtherSpeed
     """Comparison at the speed that the model had during the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """Comparison with the slower ones of the bare loops before and after the run; only if `drift` exceeds 10 %."""
+    """Comparison with the bare loops before or after the run, whichever were slower; only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
     """Comparison with instances on all cores; missing in streams, and unless at least half of the cores are idle."""
     queries: NotRequired[int]
@@ -304,8 +306,8 @@ class InputProbe(TypedDict):
 
 @final
 class PromptProbe(TypedDict):
-    """Requests for one token to the server of a language model, sent after the run. They contain prompts with a new
-    beginning, prompts of the run, and the changed prompts again.
+    """Requests for one token to the server of a language model, sent after the run. The requests contain prompts with a
+    new beginning, prompts of the run, and the changed prompts again.
     """
 
     rounds: int
@@ -342,7 +344,9 @@ class SteadySeries(TypedDict):
     end_change: float
     """Level of the last quarter above the mean, as a share of the mean."""
     half_width: float
-    """Half width of the 95 % interval of the mean level, as a share. It allows for correlation between batches."""
+    """Half width of the 95 % interval of the mean level, as a share. The half width allows for correlation between
+    batches.
+    """
     correlation_s: float
     """Estimated time in s over which the level is correlated; 0 without correlation."""
 
@@ -353,7 +357,7 @@ class SteadyHost(TypedDict):
     lines: Sequence[int]
     """Line numbers of the last row before the change and the first row after it."""
     changed: Mapping[str, Sequence[float]]
-    """Means before and after for each column that changed most. A counter has means per second."""
+    """Means before and after the change, for the columns that changed most. A counter has means per second."""
 
 
 class SteadyChange(TypedDict):
@@ -400,13 +404,13 @@ class Steady(TypedDict):
     verdict: str
     """steady, not steady or undecided."""
     needed_s: float | None
-    """Estimated length in s of a run that would be decided; null if this run is decided."""
+    """Estimated length in s of a run whose verdict would be decided; null if this run's verdict is decided."""
     warm_up_s: float
     """Time in s at the start that was left out because the run had not reached its level yet."""
     warm_up_change: float
     """Change of the whole run's mean latency because of this time, as a share; 0 if nothing was left out."""
     judged_s: float
-    """Length in s of the rest of the run, which was judged."""
+    """Length in s of the judged part of the run."""
     series: Mapping[str, SteadySeries]
     """Verdict per series: latency, rate, TTFT, TPOT, tail or failures. A series is missing if it has too few samples,
     or if a schedule sets the rate.

@@ -34,7 +34,7 @@ class ReasonEntry(TypedDict):
     code: str
     """Stable identifier, explained in docs/verdict.md."""
     text: str
-    """One line with the measured numbers and what to do."""
+    """One line with the measured numbers and advice."""
 
 
 class ModelSource(TypedDict):
@@ -159,7 +159,7 @@ class Result(TypedDict):
     sessions: NotRequired[Sessions]
     """The sessions of a dataset of sessions; missing for other runs."""
     by_model: NotRequired[ByModel]
-    """Answers by the model or adapter that the requests name; missing unless they name at least two."""
+    """Answers by the model or adapter that the requests name; missing unless the requests name at least two."""
     media: NotRequired[Media]
     """Sound of the requests or answers; missing for runs without sound."""
     probes: NotRequired[Probes]

@@ -23,7 +23,8 @@ commit or an email.
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
-"""Time limit for ssh-keygen. It takes seconds if its agent waits for the user, for example to touch a security key.
+"""Time limit for ssh-keygen. ssh-keygen takes seconds if its agent waits for the user, for example to touch a security
+key.
 """
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
@@ -45,7 +46,9 @@ class Signed(NamedTuple):
 
 
 def problem(key: Path) -> str:
-    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can still ask for the key's passphrase."""
+    """Returns why the key cannot sign; empty if the key can sign, or if ssh-keygen can still ask for the key's
+    passphrase.
+    """
     if why := not_a_file(key):
         return f"--sign {key}: {why}"
     try:
@@ -60,14 +63,14 @@ def problem(key: Path) -> str:
 
 
 def not_a_file(path: Path) -> str:
-    """Returns why the path does not name a file; '' if it names one."""
+    """Returns why the path does not name a file; '' if the path names a file."""
     if path.is_dir():
         return "this is a folder: name a file in it"
     return "" if path.is_file() else "the file does not exist"
 
 
 def names_no_signers(path: Path) -> str:
-    """Returns why an allowed-signers file names no signers; '' if it may name some."""
+    """Returns why an allowed-signers file names no signers; '' if the file may name signers."""
     if why := not_a_file(path):
         return why
     try:
@@ -144,8 +147,8 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
 def _run(
     action: str, arguments: Sequence[str], content: bytes = b"", *, may_ask: bool = False
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. If not, ssh-keygen gets neither a
-    terminal nor a window, so that an unattended run does not wait for a passphrase.
+    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. If ssh-keygen may not ask, it gets
+    neither a terminal nor a window, so that an unattended run does not wait for a passphrase.
     """
     words = [PROGRAM, "-Y", action, *arguments]
     try:

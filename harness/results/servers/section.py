@@ -1,4 +1,4 @@
-"""Summarises the metrics that servers reported during the performance run. Pure."""
+"""Summarises the metrics that servers reported during the performance run. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -10,7 +10,9 @@ from harness.wire.server_series import column_of, columns
 
 
 def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str) -> Servers | None:
-    """Returns the section; None without rows and without a reason why rows are missing. window_ns: LoadGen's window."""
+    """Returns the section; None if the run has neither rows nor a reason why rows are missing. window_ns: LoadGen's
+    window.
+    """
     if log is None and not absent:
         return None
     rows = log.within(window_ns) if log is not None and window_ns is not None else []

@@ -1,4 +1,4 @@
-"""Counts the answers that met an SLO, from the journal. Pure."""
+"""Counts the answers that met an SLO, from the journal. Has no side effects."""
 
 from typing import NamedTuple
 
@@ -62,7 +62,8 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 def _met(done: Completions, slo: Slo) -> Array:
     """Returns a (samples,) mask that marks the samples which certainly met the SLO. An answer with a single token
-    cannot miss a bound on the time per token. An answer whose tokens nobody counted is not certain to meet it.
+    cannot miss a bound on the time per token. An answer whose tokens nobody counted is not certain to meet such a
+    bound.
     """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array

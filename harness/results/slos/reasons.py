@@ -1,4 +1,4 @@
-"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it does. Pure."""
+"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that LoadGen judges. Has no side effects."""
 
 import math
 from collections.abc import Iterator
@@ -87,8 +87,8 @@ def missed(one: Judged) -> Reason:
 
 
 def too_late(one: Judged, run: Evidence) -> Reason:
-    """Returns the reason for a late percentile or, if the queries are too few to prove it, for too few queries, with
-    the necessary number and duration.
+    """Returns the reason for a percentile above its bound. If the queries are too few to prove the miss, returns the
+    reason for too few queries, with the necessary number and duration.
     """
     rate_per_s = run.log.get("effective_target_qps")
     late, count, percentile = one.late, one.of, one.slo.percentile

@@ -1,4 +1,4 @@
-"""Summarises a run's SLOs and its goodput. Pure."""
+"""Summarises a run's SLOs and its goodput. Has no side effects."""
 
 from harness.core.config.parse import Slo
 from harness.core.units import NS_PER_S

@@ -1,4 +1,6 @@
-"""Finds the lines in host.csv around a change in the level, and the columns that changed at the same time. Pure."""
+"""Finds the lines in host.csv around a change in the level, and the columns that changed at the same time. Has no side
+effects.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,8 +28,8 @@ hardly varies would always come first.
 """
 
 _LEAST = {"cpu_": 0.05, "measured_cpu_s": 0.05, "_switches": 100.0, "_faults": 100.0}
-"""A smaller change in a counter, per second, is not listed, because it does not slow a run down, even if the counter
-was 0 before. The keys are the beginnings or endings of column names.
+"""A counter is not listed if it changes by less than this per second, even from 0, because such a change does not slow
+a run down. The keys are the beginnings or endings of column names.
 """
 
 _MOST = 4
@@ -58,7 +60,7 @@ class Column(NamedTuple):
     """
     after: float
     deviation: float
-    """Standard deviation of the rows around the mean on their side."""
+    """Standard deviation of the rows, each row relative to the mean on its side of the change."""
 
     @property
     def deviations(self) -> float:

@@ -1,10 +1,10 @@
-"""Estimates how much a series' level changed during a run, and how precisely its mean is known. Pure.
+"""Estimates how much a series' level changed during a run, and how precisely its mean is known. Has no side effects.
 
-The series consists of batch means. Its cosine transform is compared with every pair of a *change* and a *noise*. A
-change is a step, a ramp, a wave or a phase of any size. A noise is a constant power spectrum plus a peak at frequency
-0, whose width and height represent correlation over any length. Each pair is weighted by its likelihood. The result is
-a distribution for the size of the change. Noise that is correlated over a tenth of the run widens this distribution; a
-clean step does not.
+The series consists of batch means. The cosine transform of the series is compared with every pair of a *change* and a
+*noise*. A change is a step, a ramp, a wave or a phase of any size. A noise is a constant power spectrum plus a peak at
+frequency 0, whose width and height represent correlation over any length. Each pair is weighted by its likelihood. The
+result is a distribution for the size of the change. Noise that is correlated over a tenth of the run widens this
+distribution; a clean step does not.
 """
 
 import math
@@ -34,8 +34,9 @@ _WHITE = 0.5
 """Prior probability that batches are independent."""
 
 _WHITE_OF_MEAN = 0.8
-"""Prior probability that batches are independent, used for the interval of the mean. It is chosen so that the interval
-contains the true mean often enough (benchmarks/steady.py), because independent batches cannot rule out a narrow peak.
+"""Prior probability that batches are independent, used for the interval of the mean. This value is chosen so that the
+interval contains the true mean often enough (benchmarks/steady.py), because independent batches cannot rule out a
+narrow peak.
 """
 
 _EDGE = 0.1

@@ -1,4 +1,4 @@
-"""Finds the steady-state window according to MLPerf Endpoints, with the constants of its detector. Pure.
+"""Finds the steady-state window according to MLPerf Endpoints, with the constants of its detector. Has no side effects.
 
 A *pass* (a super-pass in the rules) is a block of samples in the order of issue, usually one pass over the dataset.
 First, the warm-up passes are dropped. A window then grows to the right as long as TPOT has no trend and varies little.
@@ -38,7 +38,7 @@ LARGEST_CHANGE = 0.05
 """A significant trend ends a window if the fitted line changes by at least this share of the median."""
 
 LARGEST_VARIATION = 0.08
-"""A window ends if the coefficient of variation of any of its series exceeds this."""
+"""A window ends if the coefficient of variation of any of its series exceeds this value."""
 
 WARM_UP_BAND = 0.05
 """Leading passes are dropped while their tpot_p50 differs from the level of the second half by more than this share."""
@@ -47,8 +47,8 @@ MOST_WARM_UP = 0.5
 """The warm-up takes at most this share of the passes. At least one pass is always dropped."""
 
 SHIFT = 0.05
-"""A later window counts as an anomaly if its mean TPOT differs by more than this share and Pettitt's test is
-significant.
+"""A later window counts as an anomaly if its mean TPOT differs from the reported window's by more than this share, and
+if Pettitt's test is significant.
 """
 
 PRECISION = 0.05
@@ -152,7 +152,7 @@ class Official(NamedTuple):
     shift: Shift | None
     status: Status | None
     """Value of `status` for point.yaml; None if there are enough passes but no window, because the rules define no
-    status for this.
+    status for this case.
     """
 
     @property
@@ -287,8 +287,8 @@ def _warm_up(tpot: Array) -> int:
 
 
 def _plateaus(passes: _Passes) -> list[tuple[int, int]]:
-    """Returns all windows. Each window grows from its start for as long as the rule permits; the next window begins
-    where it ends.
+    """Returns all windows. Each window grows from its start for as long as the rule permits. The search for the next
+    window starts at the end of the previous window.
     """
     found, start = [], 0
     while start <= len(passes) - FEWEST:

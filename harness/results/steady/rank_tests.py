@@ -1,4 +1,5 @@
-"""Tests a short series for a trend or a step, using ranks. The formulas match those in MLPerf Endpoints' detector.
+"""Tests a short series for a trend or a step, using ranks. The formulas match the formulas in MLPerf Endpoints'
+detector.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0): `mann_kendall_hamed_rao`, `pettitt`, `_rel_drift`, `batch_means_ci`.

@@ -1,8 +1,9 @@
-"""Decides whether a run was steady, not steady or undecided. Pure.
+"""Decides whether a run was steady, not steady or undecided. Has no side effects.
 
 A series is *steady* if a change of CHANGED or more is improbable, and *not steady* if a change below TOLERATED is
-improbable. If neither is improbable enough, the run is undecided, and the referee estimates how much longer it must be.
-A series of rare events, such as the tail, can show that something changed but never prove that nothing did.
+improbable. If neither kind of change is improbable enough, the run is undecided, and the referee estimates how much
+longer the run must be. A series of rare events, such as the tail, can show that something changed but never prove that
+nothing did.
 """
 
 import math
@@ -47,7 +48,7 @@ _MOST_TIMES = 100.0
 """An estimate of the necessary length is limited to this multiple of the current length."""
 
 _ENOUGH = 5.5
-"""The estimated length places the change this many of its standard deviations away from the limit. At this distance,
+"""At the estimated length, the change lies this many of its standard deviations away from the limit. At this distance,
 about 9 out of 10 simulated runs were decided.
 """
 

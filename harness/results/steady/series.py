@@ -1,4 +1,5 @@
-"""Converts a run's samples to short series of batch means, one series for each quantity that must stay the same. Pure.
+"""Converts a run's samples to short series of batch means, one series for each quantity that must stay the same. Has no
+side effects.
 
 If samples in the dataset repeat, each time is compared with other times for the same sample. The mix of long and short
 samples then does not matter, and a few seconds reveal as much as whole passes over the dataset.
@@ -61,8 +62,7 @@ class Stream(NamedTuple):
     work: Array | None = None
     """Work in each entry, such as its number of samples; None if each entry is one sample of the dataset."""
     is_paced: bool = False
-    """Whether a schedule decides when samples are issued. If so, the rate describes the schedule instead of the system.
-    """
+    """Whether a schedule decides when samples are issued. The rate then describes the schedule instead of the system."""
 
 
 class Series(NamedTuple):
@@ -74,7 +74,7 @@ class Series(NamedTuple):
     """(batches,) logarithms, so that a difference of 0.1 is a change of about 10 %."""
     begins_ns: Array
     """(batches,) time at which the first sample of each batch was issued; in the series of the rate, the time at which
-    it was answered.
+    this sample was answered.
     """
     counts: bool
     """Whether the values count rare events. Such a series can show that something changed, but never that nothing did.

@@ -1,4 +1,4 @@
-"""Describes the steady state in one line, for a screen or a page. Pure."""
+"""Describes the steady state in one line, for a screen or a page. Has no side effects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase":
 
 
 _MOST = 1000
-"""A larger factor is printed as `more than 1,000 times`."""
+"""A factor above this is printed as `more than 1,000 times`."""
 
 _LEAST_S = 0.05
-"""A shorter warm-up is not mentioned, because it would be printed as 0.0 s."""
+"""A shorter warm-up than this is not mentioned, because it would be printed as 0.0 s."""
 
 NOT_STEADY = "not steady"
 

@@ -1,4 +1,4 @@
-"""Summarises a run's answers by the model or adapter that the requests name. Pure."""
+"""Summarises a run's answers by the model or adapter that the requests name. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 _LISTED = 4
-"""The screen lists at most this many models. If there are more, it shows only the slowest one."""
+"""The screen lists at most this many models. If a run has more models, the screen shows only the slowest one."""
 
 
 def section(run: Evidence) -> ByModel | None:

@@ -1,4 +1,6 @@
-"""Summarises the requests that the client cancelled, and how soon the server then answered other requests. Pure."""
+"""Summarises the requests that the client cancelled, and how soon the server then answered other requests. Has no side
+effects.
+"""
 
 from collections.abc import Mapping
 from typing import Any

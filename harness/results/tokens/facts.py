@@ -1,4 +1,4 @@
-"""Adds a plug-in's facts about each sample to a run's columns. Pure."""
+"""Adds a plug-in's facts about each sample to a run's columns. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Reads LoadGen's token measurements from its detail log, and compares them with the journal. Pure."""
+"""Reads LoadGen's token measurements from its detail log, and compares them with the journal. Has no side effects."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,8 +18,8 @@ from harness.types import Array
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
 """Limits on differences between token times. The journal records a first token before LoadGen does. LoadGen's TTFT must
-therefore not be smaller than the journal's, and its TPOT not larger, except by the larger of these two limits and for
-PREEMPTED_SHARE of the answers.
+therefore not be smaller than the journal's, and LoadGen's TPOT not larger, except by the larger of these two limits and
+for PREEMPTED_SHARE of the answers.
 """
 PREEMPTED_SHARE = 0.02
 """Share of answers for which another thread or program may have run between the journal's timestamp of a completion and

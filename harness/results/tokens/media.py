@@ -1,6 +1,6 @@
 """Summarises a run's sound, and compares the sound's duration with the time that the server needed.
 
-Pure.
+Has no side effects.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""Divides a run's window by what its requests were doing: waiting for a first token, or for later tokens. Pure.
+"""Divides a run's window by what its requests were doing: waiting for a first token, or for later tokens. Has no side
+effects.
 
-At each moment, the machines' time is shared equally among the requests in flight, whatever each of them needs. The
+At each moment, the machines' time is shared equally among the requests in flight, however much a request needs. The
 shares are therefore a rule for dividing costs, not a measurement of the model.
 """
 
@@ -12,7 +13,7 @@ from harness.results.evidence.stages import Completions
 
 
 class Phases(NamedTuple):
-    """Shares of the window. They add up to 1."""
+    """Shares of the window. The three shares add up to 1."""
 
     input: float
     """Share for requests that waited for their first token, while their prompts were being computed or queued."""

@@ -1,5 +1,5 @@
-"""Summarises the probes during a load.
-Probes are small requests on separate connections, like other clients' requests. Pure.
+"""Summarises the probes during a load. Probes are small requests on separate connections, like other clients' requests.
+Has no side effects.
 """
 
 from collections.abc import Mapping

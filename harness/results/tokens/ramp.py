@@ -1,4 +1,4 @@
-"""Summarises a run that raises its rate until it misses an SLO, and then holds a lower rate. Pure."""
+"""Summarises a run that raises its rate until it misses an SLO, and then holds a lower rate. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ STEP = "step"
 
 
 def split(done: Completions, rows: Mapping[str, Array] | None) -> Completions:
-    """Returns the completions in the last hold. Their field `before` contains the earlier queries. rows: columns named
-    by RAMP_ROWS; None if the run was cut off.
+    """Returns the completions in the last hold. The field `before` of the result contains the earlier queries. rows:
+    columns named by RAMP_ROWS; None if the run was cut off.
     """
     if rows is None or not len(done):
         return done

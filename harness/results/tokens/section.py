@@ -1,4 +1,4 @@
-"""Summarises the tokens in a language-model run. Pure."""
+"""Summarises the tokens in a language-model run. Has no side effects."""
 
 from collections.abc import Mapping
 from typing import Any, cast

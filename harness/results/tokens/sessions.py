@@ -1,4 +1,4 @@
-"""Summarises a run's sessions: their turns, their length, and the turns at which they broke. Pure."""
+"""Summarises a run's sessions: their turns, their length, and the turns at which they broke. Has no side effects."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ def reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _idle_ns(columns: Mapping[str, Array], begin: int, end: int) -> int:
-    """Returns the time during a session in which none of its turns was due or in flight."""
+    """Returns the time during a session in which no turn was due or in flight."""
     due_ns, end_ns = columns["scheduled_ns"][begin:end], columns["completed_ns"][begin:end]
     latest_ns = np.maximum.accumulate(end_ns)
     return int(np.maximum(0, due_ns[1:] - latest_ns[:-1]).sum())

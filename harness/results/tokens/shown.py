@@ -37,8 +37,8 @@ def shown(result: Mapping[str, Any]) -> str | None:
 def cached(result: Mapping[str, Any]) -> Iterator[str]:
     """Yields the share of prompt tokens that came from the server's cache, and the largest possible share.
 
-    `reusable` counts every prompt that was sent, so the possible share is unknown if some prompts were not answered. It
-    assumes blocks of `cache_block` tokens, and a server with smaller blocks can reuse more.
+    `reusable` counts every prompt that was sent, so the possible share is unknown if some prompts were not answered.
+    The count assumes blocks of `cache_block` tokens, and a server with smaller blocks can reuse more.
     """
     tokens = result["tokens"]
     kept, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))

@@ -1,5 +1,5 @@
 """Derives doubts about a language model's server from all of its answers together: copies, random answers, ignored
-fields. Pure.
+fields. Has no side effects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,19 +15,21 @@ from harness.results.evidence.input_probe import prompts
 from harness.results.schema.performance import NotProbed, PromptProbe
 
 FEWEST = 20
-"""A sign is judged only with at least this many answers or repetitions, because a share of fewer means nothing."""
+"""A sign is judged only with at least this many answers or repetitions, because a share of a smaller number means
+nothing.
+"""
 
 VARIED_SHARE = 0.10
-"""The server is doubted if a larger share of repeated prompts gets answers that begin differently. Batches of different
-sizes change a few answers.
+"""The server is doubted if more than this share of repeated prompts gets answers that begin differently. Batches of
+different sizes change a few answers.
 """
 
 ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""The server is doubted if a larger share of its replies repeats the id of an earlier reply. One known server draws its
-ids from only 999 numbers.
+"""The server is doubted if more than this share of its replies repeats the id of an earlier reply. One known server
+draws its ids from only 999 numbers.
 """
 
 IGNORED_SHARE = 0.10
@@ -41,16 +43,16 @@ CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""The server is doubted if a larger share of its answers shows one of the signs. Chance and unusual prompts produce a
-few such answers.
+"""The server is doubted if more than this share of its answers shows one of the signs. Chance and unusual prompts
+produce a few such answers.
 """
 
 COUNTED_SHARE = 0.5
 """The server is doubted if its metrics page counts less than this share of the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""The server is doubted if, in a larger share of streams, all tokens without text arrive at once. ignore_eos forces
-such tokens.
+"""The server is doubted if, in more than this share of streams, all tokens without text arrive at once. ignore_eos
+forces such tokens.
 """
 
 FEWEST_ROWS = 5

@@ -18,7 +18,7 @@ LOGGED = 500
 """Expected number of logged answers, which LoadGen draws at random."""
 
 FEWEST = 100
-"""With fewer answers, nothing is compared, because the comparison would mean nothing."""
+"""If fewer answers were compared, the run gets a doubt, because such a comparison means little."""
 
 LIMIT_BYTES = 64 << 20
 """The logged answers may take up at most this much memory, because LoadGen keeps them until the run ends."""

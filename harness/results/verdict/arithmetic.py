@@ -1,4 +1,4 @@
-"""Finds numbers in LoadGen's detail log that contradict each other under LoadGen's formulas. Pure.
+"""Finds numbers in LoadGen's detail log that contradict each other under LoadGen's formulas. Has no side effects.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """

@@ -1,4 +1,6 @@
-"""Judges whether the client, not the server, limited a run, and what happened to the client's requests. Pure."""
+"""Judges whether the client, not the server, limited a run, and what happened to the client's requests. Has no side
+effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,16 +19,16 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""If the p99 of the stage `notice` is a larger share of the latency's p99, the client limited the run. A doubt is also
-raised for a share of the SLO's bound.
+"""If the p99 of the stage `notice` is more than this share of the latency's p99, the client limited the run. A p99
+above NOTICE_DOUBT of the latency's p99, or of the SLO's bound, is a doubt.
 """
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
 """Limits on standstills, in which the client issues nothing for STOOD_NS although a query is due. A standstill longer
-than STOOD_DOUBT_NS is a doubt. It is a reason if it delays the issue by more than STOOD_REASON of the latency at the
-same percentile.
+than STOOD_DOUBT_NS is a doubt. A standstill is a reason if it delays the issue by more than STOOD_REASON of the latency
+at the same percentile.
 """
 
 BUSY_DOUBT = 0.70
@@ -38,8 +40,8 @@ full, and the share of full seconds.
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""The client limited the run if the requested rate in Server, or the actual rate in Offline or a closed loop, exceeds
-these shares of the ceiling.
+"""The requested rate in Server is a doubt if it exceeds the share ASKED_DOUBT of the ceiling; the client limited the
+run if the actual rate in Offline or a closed loop exceeds the share REACHED_REASON of the ceiling.
 """
 
 WAITED_DOUBT = 0.001
@@ -54,7 +56,7 @@ largest ratio of the sum of a time's parts to the whole.
 """
 
 RESENT_FEW = 3
-"""At least this many requests may be sent twice, because in a short run a single request would exceed the share."""
+"""At least this many requests may be sent twice, because in a short run a single request would exceed RESENT_REASON."""
 
 
 def section(run: Evidence) -> Client | None:

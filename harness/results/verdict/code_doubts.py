@@ -1,4 +1,6 @@
-"""Derives doubts about the code that ran: the harness's own files, and the code that runs before them. Pure."""
+"""Derives doubts about the code that ran: the harness's own files, and the code that runs before them. Has no side
+effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

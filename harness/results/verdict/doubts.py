@@ -1,4 +1,4 @@
-"""Derives doubts about a run's length, its load generator and the machine. Pure.
+"""Derives doubts about a run's length, its load generator and the machine. Has no side effects.
 
 A doubt is a reason to check the numbers before use, even in a VALID run.
 """
@@ -25,7 +25,7 @@ NOISE_SHARE = 0.10
 """A noise floor above this share of the SLO's bound is a doubt, because the noise then determines the tail."""
 
 OTHERS_SHARE = 0.10
-"""If other processes use a larger share of all cores during the run, the run gets a doubt."""
+"""If other processes use more than this share of all cores during the run, the run gets a doubt."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
@@ -57,7 +57,7 @@ core causes a smaller change, and a stall causes a shorter one.
 """
 
 WARMING_SHARE = 0.05
-"""A slow start is a doubt if it adds a larger share to the mean time."""
+"""A slow start is a doubt if it adds more than this share to the mean time."""
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
@@ -254,8 +254,8 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Yields a doubt if the percentile would need more queries even if none were late or, in Offline, if the run is too
-    short.
+    """Yields a doubt if the percentile would need more queries even if no query were late or, in Offline, if the run is
+    too short.
     """
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:

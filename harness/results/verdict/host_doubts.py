@@ -1,4 +1,4 @@
-"""Derives doubts about the machine's settings and behaviour during the run, from host.csv. Pure."""
+"""Derives doubts about the machine's settings and behaviour during the run, from host.csv. Has no side effects."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,8 +18,8 @@ PAGED_SHARE = 0.01
 """If at least this many page faults per sample require disk access, the faults determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""More involuntary context switches per second of CPU time are a doubt. On two cores in Offline, an idle machine
-reached at most 60, and a machine that ran other programs reached 800 to 24,000.
+"""More involuntary context switches than this, per second of CPU time, are a doubt. On two cores in Offline, an idle
+machine reached at most 60, and a machine that ran other programs reached 800 to 24,000.
 """
 
 GPU_CLOCK_SHARE = 0.10
@@ -28,8 +28,8 @@ GPU_CLOCK_SHARE = 0.10
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Memory is leaking if it grows in the second half of a run by more than a share of the memory plus LoadGen's records
-about the samples.
+"""Memory is leaking if its growth in the second half of a run, minus LEAK_BYTES_PER_SAMPLE per sample for LoadGen's
+records, exceeds both LEAK_BYTES and LEAK_SHARE of the memory.
 """
 
 _FEWEST_SWITCHES = 100
@@ -116,8 +116,8 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Yields a doubt if memory grows evenly until the end of the run. The growth must be even, because it slows down if
-    an allocator is only warming up.
+    """Yields a doubt if memory grows evenly until the end of the run. The growth must be even, because the growth slows
+    down if an allocator is only warming up.
     """
     held = host["measured_anonymous_bytes"]
     if held is None:

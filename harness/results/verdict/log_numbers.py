@@ -1,4 +1,4 @@
-"""Reads the usable numbers of LoadGen's detail log. Treats unusable numbers as missing. Pure."""
+"""Reads the usable numbers of LoadGen's detail log. Treats unusable numbers as missing. Has no side effects."""
 
 from harness.core import numbers
 from harness.loadgen.logs import DetailLog

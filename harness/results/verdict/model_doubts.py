@@ -1,4 +1,4 @@
-"""Derives doubts about a model, its backend and its answers. Pure."""
+"""Derives doubts about a model, its backend and its answers. Has no side effects."""
 
 import math
 from collections.abc import Iterator
@@ -15,32 +15,32 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""A ratio is doubted if its whole interval lies above this. Models that compute every answer stay close to 1."""
+"""A ratio is doubted if its whole interval lies above this value. Models that compute every answer stay close to 1."""
 
 PADDING_SHARE = 0.10
 """The batches are doubted if more than this share of the rows computed by a model with a fixed batch size was padding.
 """
 
 BUSY_CORES = 0.5
-"""The backend is doubted if fewer cores are busy. The limit is half a core, because instances of a very fast model wait
-for Python's lock while another instance computes.
+"""The backend is doubted if fewer cores than this are busy. The limit is half a core, because instances of a very fast
+model wait for Python's lock while another instance computes.
 """
 
 FEWEST_INFER_S = 0.1
-"""A run whose batches together spent less time in the backend is not judged."""
+"""A run is not judged if its batches together spent less time than this in the backend."""
 
 NOISE_SIGMAS = 3
 """A score is too good if it exceeds the reference by more than this many standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""A manifest is doubted if its tolerance allows a larger share of differing answers, or a larger relative difference
-between numbers.
+"""A manifest is doubted if it allows a share of differing answers above TOLERATED_SHARE, or a relative difference
+between numbers above WIDEST_TOLERANCE.
 """
 
 PERFECT_ERRORS = 3
-"""A score without any error is doubted if the reference predicts at least this many errors. By chance, this happens in
-only 5 % of cases.
+"""A score without any error is doubted if the reference predicts at least this many errors. By chance, such a score
+occurs in only 5 % of cases.
 """
 
 
@@ -62,7 +62,7 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
 
 
 def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
-    """Judges a score on the manifest's own dataset, metric and files.
+    """Judges a score on the manifest's dataset, metric and files.
 
     Numbers between 0 and 1 vary most if they are all 0 or 1, as for wrong and right answers.
     """
@@ -182,7 +182,7 @@ def drawn_answers() -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a doubt if changed inputs took longer than repeated inputs, or if they raised an exception. In models with
+    """Yields a doubt if changed inputs took longer than repeated inputs or raised an exception. In models with
     branches, changed inputs may also take longer for honest reasons.
     """
     if probe is None or "reason" in probe:

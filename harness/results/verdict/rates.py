@@ -1,4 +1,5 @@
-"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Pure.
+"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Has no
+side effects.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """

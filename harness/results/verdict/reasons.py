@@ -1,6 +1,7 @@
-"""Derives the reasons that make a run INVALID. They are stricter than LoadGen and the official checker.
+"""Derives the reasons that make a run INVALID. The reasons are stricter than the rules of LoadGen and of the official
+checker.
 
-A run without reasons is VALID. docs/decisions/results.md explains the rules. Pure.
+A run without reasons is VALID. docs/decisions/results.md explains the rules. Has no side effects.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from harness.types import Score
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
 """Limits for a backend that answers by index: the minimum number of such answers, and their minimum share of the
-probe's `rows`. Chance produces fewer.
+probe's `rows`. Chance produces fewer such answers.
 """
 
 

@@ -129,7 +129,8 @@ def lacking_program(metric: str | None) -> Iterator[str]:
 
 
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:
-    """Returns why the metric cannot score answers with this shape; empty if it can, or if the shape is unknown.
+    """Returns why the metric cannot score answers with this shape; empty if the metric can score them, or if the shape
+    is unknown.
 
     ended: the measured process's last message. Metrics of third-party plug-ins are not checked, because their code must
     not run in this process.

@@ -1,4 +1,4 @@
-"""Judges the token counts that a server reports for its prompts and answers. Pure."""
+"""Judges the token counts that a server reports for its prompts and answers. Has no side effects."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,7 +106,7 @@ def _cached(told: Mapping[str, Any]) -> str:
 
 
 def one_token_answers(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if LoadGen cannot handle answers with one token, because it needs a time for later tokens."""
+    """Yields a reason if LoadGen cannot handle answers with one token, because LoadGen needs a time for later tokens."""
     told = (client_told(run) or run.ended or {}).get("tokens") or {}
     alone = told.get("one_token_answers", 0)
     if run.plan.token_latencies and alone and run.done is not None:

@@ -1,8 +1,8 @@
 """Checks LoadGen's detail log for contradictions with the load plan, with the journal and within the log.
 
-LoadGen runs in the same process as the plug-ins, which can change its settings, its clock and its files. Every number
-therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what these checks cannot
-detect. Pure.
+LoadGen runs in the same process as the plug-ins, and a plug-in can change LoadGen's settings, clock and files. Every
+number therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what these checks cannot
+detect. Has no side effects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ from harness.results.verdict import arithmetic
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
 """The journal's latencies may exceed LoadGen's by this time or by ABOVE_SHARE, whichever is larger. The journal's
-timestamps lie within LoadGen's interval, so its latencies should be smaller.
+timestamps lie within LoadGen's interval, so the journal's latencies should be smaller.
 """
 
 CLOCK_SHARE = 0.01
 CLOCK_NS = 50 * NS_PER_MS
-"""The supervisor's clock and the measured process's clock may differ by CLOCK_NS or by this share of the run so far,
+"""The supervisor's clock and the measured process's clock may differ by CLOCK_NS or by CLOCK_SHARE of the run so far,
 whichever is larger.
 """
 

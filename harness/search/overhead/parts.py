@@ -1,4 +1,4 @@
-"""Computes the time that serving adds to a query in each pair of runs, with the parts and intervals of this time. Pure."""
+"""Computes the time that serving adds to a query in each pair of runs, with the parts and intervals of this time. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

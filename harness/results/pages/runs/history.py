@@ -39,7 +39,7 @@ _WIDE = 5
 _MOST_MARKS = 8
 _MOST_TICKS = 6
 _VERSION_LENGTH = 24
-"""Largest number of characters that a mark's label shows of a version."""
+"""Largest number of characters of a version in a mark's label."""
 _COMMIT_LENGTH = 7
 
 
@@ -83,7 +83,9 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
 
 
 def _against(newest: Number, before: Sequence[float]) -> str:
-    """Compares the newest number with the earlier ones without judging the change, which only `compare` does."""
+    """Compares the newest number with the earlier numbers without judging the change, because only `compare` judges
+    changes.
+    """
     if not before:
         return "-"
     middle = median(before)
@@ -150,7 +152,7 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
 
 
 def _same(members: Sequence[Row]) -> dict[str, Number]:
-    """Returns the numbers that are the same in all of several runs."""
+    """Returns the numbers that are the same in all runs; {} with fewer than LEAST_POINTS runs."""
     if len(members) < LEAST_POINTS:
         return {}
     first, *others = (numbers(row) for row in members)
@@ -226,7 +228,7 @@ def _lines(
 
 
 def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the traces so that each name stands in the legend once."""
+    """Returns the traces with each name only once in the legend."""
     seen: set[str] = set()
     keyed = []
     for trace in data:
@@ -236,7 +238,7 @@ def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
-    """Draws a line before each run whose version of the framework or harness differs from the run before. members:
+    """Draws a line before each run whose version of the framework or harness differs from the previous run's. members:
     oldest first.
 
     Marks only the last _MOST_MARKS changes, so that the labels stay readable.

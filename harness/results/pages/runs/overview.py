@@ -17,15 +17,15 @@ class Overview(NamedTuple):
     """The top of a page of articles, and the texts around them."""
 
     introduction: str
-    """HTML."""
+    """HTML at the top of the page."""
     heads: Sequence[str]
-    """Heads of the table of groups. The first one is the group."""
+    """Heads of the table of groups. The first head is the heading of the groups."""
     summary: Callable[[Sequence[Any]], Sequence[str]]
     """Returns a group's cells for the heads after the first."""
     title: Callable[[tuple[str, ...], Sequence[Any]], str]
     """Returns a group's heading, as text."""
     row: Callable[[Any], Row]
-    """Returns the run of a member."""
+    """Returns a member's row in the database."""
     single: str
     """Heading of the list of groups with one run, which have nothing to draw."""
     hint: str
@@ -40,7 +40,7 @@ def first_articles(
 ) -> list[Article]:
     """Returns an article for each of the first MOST groups with several runs, after an overview of the groups.
 
-    groups: the key ends with the machine. A page with a single group has no overview.
+    groups: members by key; each key ends with the machine. A page with a single group has no overview.
     """
     if len(groups) == 1:
         ((key, members),) = groups.items()

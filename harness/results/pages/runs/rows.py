@@ -21,7 +21,7 @@ ESTIMATE = "early-stopping estimate"
 
 
 def load_text(row: Row) -> str:
-    """Returns the load that the user set; '' without one. Runs with different loads cannot be ranked.
+    """Returns the load that the user set; '' if the user set no load. Runs with different loads cannot be ranked.
 
     A rate has two digits, because calibrated rates differ a little from run to run.
     """
@@ -42,9 +42,8 @@ def load_text(row: Row) -> str:
 def numbers(row: Row) -> dict[str, Number]:
     """Returns the numbers that the run measured, without numbers that the user set.
 
-    Omits the rate if queries came on a schedule, and the latency in Offline, where it only reflects how many samples
-    were issued. Shows the load that a search found instead of the latency, because this latency is just below the
-    bound.
+    Omits the rate if queries came on a schedule, and omits Offline's latency, which only reflects how many samples were
+    issued. Shows the load that a search found instead of the latency, because this latency is just below the bound.
     """
     scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
     axis = scenario.search_axis if row["concurrency"] is None else None
@@ -76,13 +75,15 @@ def reports_in(results: Path, page: Path) -> Linked:
 
 
 def run_name(folder: str) -> str:
-    """Returns the start of the run if the folder is named after it: '2026-11-28 15:26:40'; else the folder."""
+    """Returns the start of the run if the folder is named after the start: '2026-11-28 15:26:40'; otherwise returns the
+    folder.
+    """
     found = run_folder.TIMED.fullmatch(folder)
     return f"{found[1]} {found[2]}:{found[3]}:{found[4]}" if found else folder
 
 
 def main_number(row: Row) -> tuple[str, Number] | None:
-    """Returns the name and value of the number that answers the scenario's question; None if the run lacks it."""
+    """Returns the name and value of the number that answers the scenario's question; None if the run lacks this number."""
     known = numbers(row)
     try:
         deciding = deciding_number(database.content_of(row), known)
