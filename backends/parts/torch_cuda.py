@@ -1,6 +1,6 @@
 """Runs a PyTorch module on an NVIDIA GPU, with pinned inputs, one CUDA graph per batch shape, a stream and an event.
 
-    rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
+rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
 
 The work on the GPU is one graph, so a batch needs a single launch. An instance waits only for the event on the
 instance's stream. The streams of other instances continue, and can copy while this instance computes.

@@ -16,12 +16,14 @@ from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.texts import cells, render, url
 from harness.core.files import PARTIAL, reading
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results import records, run_files, run_folder
 from harness.results.answer import headline_in_short
 from harness.results.compare import change_text
 from harness.results.compare import report as compare_report
-from harness.results.compare.compare import Change, compare
+from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.compare.page import bar, figures, verdict_chip
@@ -64,6 +66,10 @@ _HEAVY = threading.Lock()
 """Held while a comparison, a run's plots or a study's page is computed. Only one page may hold the lock at a time,
 because a run on this machine needs the cores.
 """
+
+
+_COLOURS = {WORSE: "reason", BETTER: "good"}
+"""Maps a verdict to the class of its headline's colour."""
 
 
 class Side(NamedTuple):
@@ -242,8 +248,7 @@ class Views:
                     {
                         "letter": letter,
                         "sides": (self._named("A", first), self._named(letter, other)),
-                        "verdict": compare_report.verdict(one, letter),
-                        "word": one.verdict or "",
+                        "headline": _headline(one, letter),
                         "tables": [table for table in tables if table["rows"]],
                         "folded": change_text.folded(change_text.parted(one)[1]),
                         "facts": list(compare_report.notes(one, (), letter)),
@@ -356,6 +361,12 @@ def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
 
 def _linked(folder: str) -> str:
     return pages.anchor(run_name(folder), url("run", folder).unescape())
+
+
+def _headline(comparison: Comparison, letter: str) -> str:
+    """Returns the verdict of a comparison as HTML. letter: the second side's letter."""
+    sentence = visible(hide(compare_report.verdict(comparison, letter)))
+    return pages.typeset(pages.headline(sentence, _COLOURS.get(comparison.verdict or "", "")))
 
 
 def _workload(row: Row) -> Selection:

@@ -34,7 +34,7 @@ from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
-"""This many samples are in memory at a time, so that a dataset of any size can be used."""
+"""At most this many samples are in memory at a time, so that a dataset of any size can be used."""
 
 IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
@@ -45,7 +45,7 @@ Rows = list[Array]
 
 class Subject(NamedTuple):
     """One model on one dataset.
-    steps: declared or borrowed preprocessing steps, by input.
+    steps: preprocessing steps by input, either declared by the model or taken from another model.
     notes: notes for the reader of the results.
     label: description of the dataset if its name is ambiguous.
     """
@@ -199,7 +199,9 @@ class Baseline:
 
     @property
     def decoded_by(self) -> tuple[Step, ...]:
-        """The steps that decode image files into the target. Empty if the dataset does not decode."""
+        """The steps that decode image files into the target. The result is empty if the dataset does not decode image
+        files.
+        """
         with plugin(f"dataset {self.subject.dataset!r}: describe()"):
             applied = self._dataset.describe().get("steps")
         steps = self.subject.steps.get(self.target, ())

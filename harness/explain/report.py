@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
     @contextmanager
     def measuring(self, out: Path | None, backend: str, subject: str) -> Iterator[ResultFolder]:
-        """Makes the folder, and gives it its final name after the last measurement.
+        """Makes the folder, and renames it to its final name after the last measurement.
 
         After an error the folder stays if measurements were saved, or if a log may show the cause.
         """
@@ -65,7 +65,7 @@ class Report(NamedTuple):
         files.write_json(folder / self.file, content)
 
     def read(self, path: Path) -> Content:
-        """Reads the JSON file. path: a folder, or the file. Raises ConfigError if another version wrote it."""
+        """Reads the JSON file. path: a folder, or the file. Raises ConfigError if another version wrote the file."""
         file = path if path.is_file() else path / self.file
         content = files.read_json(file, self.verb)
         if any(content.get(key) != version for key, version in self.schema.items()):

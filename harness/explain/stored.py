@@ -6,7 +6,7 @@ from typing import Any
 from harness.models.opened.ort_session import SessionSetup, open_session
 
 MOST_BYTES = 1 << 30
-"""Only models up to this size are written in several formats for a comparison."""
+"""Only models up to this size are written in several formats for a comparison of the formats."""
 
 EXTERNAL_FROM_BYTES = 1024
 """Smaller tensors stay in the ONNX file, because they are shapes and scalars."""

@@ -76,7 +76,7 @@ def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _photographs() -> list[Path]:
-    """Returns scikit-learn's JPEG files, without importing it."""
+    """Returns scikit-learn's JPEG files, without importing scikit-learn."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         return []
@@ -84,7 +84,7 @@ def _photographs() -> list[Path]:
 
 
 def _at_hand(backend: str) -> tuple[str, str]:
-    """Returns an image model whose file is on this machine, and its backend. Without such a file, the backend is
+    """Returns an image model whose file is on this machine, and its backend. If no such file exists, the backend is
     `null`.
     """
     for name in _AT_HAND if backend != "null" else ():

@@ -17,7 +17,8 @@ class AnswerRow(NamedTuple):
 
 
 class Ragged:
-    """The answers to a batch of n samples, which differ only in their first dimension. `shape` is (n, None, ...).
+    """The answers to a batch of n samples, which differ in shape only in their first dimension. `shape` is (n, None,
+    ...).
 
     Raises ValueError if rows differ in dtype, rank or any other dimension.
     """

@@ -54,7 +54,9 @@ class Profile:
             )
 
     def after_ns(self) -> Array:
-        """Returns (n,) int64 arrival times in ns, ascending; n >= 1. The first is 0, the last is before duration_ns."""
+        """Returns (n,) int64 arrival times in ns, ascending; n >= 1. The first time is 0, and the last time is less
+        than duration_ns.
+        """
         if problems := list(self.problems()):
             raise ConfigError("\n".join(problems))
         if self.kind == "loadgen":
@@ -78,7 +80,7 @@ class Profile:
         return starts, np.array([(rate, rate) for rate in self.rates])
 
     def _numbers(self, expected: float) -> Array:
-        """Returns ascending sums of gaps with mean 1. The first is 0; the last is below `expected`."""
+        """Returns ascending sums of gaps with mean 1. The first sum is 0, and the last sum is below `expected`."""
         if self.kind == "constant":
             return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
         random = np.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32])

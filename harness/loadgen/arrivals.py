@@ -38,7 +38,7 @@ _LONGEST_TEXT = 64
 """A time may be at most this many characters long."""
 
 _LONGEST_HEADING = 4096
-"""The file's format (arrivals or a trace) is recognised from this many bytes at its start."""
+"""The file's format (arrivals or a trace) is recognised from this many bytes at the start of the file."""
 
 _SHOWN = 3
 """At most this many problems of one kind are shown."""
@@ -94,7 +94,9 @@ class Arrivals:
             raise ConfigError(_message(self.path, problems, len(beyond)))
 
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
-        """Writes the schedule to `outdir`, where every process of the run reads it. Returns the plan with its path."""
+        """Writes the schedule to `outdir`, where every process of the run reads it. Returns the plan with the path of
+        the schedule.
+        """
         count = plan.query_count
         self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
@@ -104,7 +106,7 @@ class Arrivals:
 
 
 def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
-    """Reads the file. If it cannot be replayed, raises a ConfigError with one line per problem.
+    """Reads the file. If the file cannot be replayed, raises a ConfigError with one line per problem.
 
     expected_sha256: digest of the file when config.yaml was written; None if unknown.
     """

@@ -36,7 +36,7 @@ working directory.
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """Returns LoadGen's settings for the plan. For an official run, FromConfig reads them.
+    """Returns LoadGen's settings for the plan. For an official run, FromConfig reads the settings.
 
     For all other runs, the settings fix the number of queries, not the duration. If LoadGen derived the number from
     the duration, a calibration error of 15 % would make the run fail. A fixed number also halves LoadGen's memory use.
@@ -102,8 +102,8 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
     """Returns the settings of an official run. This function can be called repeatedly within one process.
 
-    To make this possible, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. The
-    function cannot use conf_type 1, because conf_type 1 works only once per process and `settings_for` needs it.
+    To make this possible, the function reads the built-in file with conf_type 0 and the user's file with conf_type 2.
+    The function cannot use conf_type 1, because conf_type 1 works only once per process and `settings_for` needs it.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
@@ -130,8 +130,9 @@ class _Responder:
     """Completes LoadGen's samples for one worker. This class is not thread-safe, so each worker has a separate
     responder.
 
-    The response objects and their buffer are created once and reused for every batch. This is possible because LoadGen
-    does not keep answers after the call: it copies them in an accuracy run, and ignores them in a performance run.
+    The response objects and their buffer are created once and reused for every batch. Reuse is possible because LoadGen
+    does not keep answers after the call: LoadGen copies the answers in an accuracy run, and ignores them in a
+    performance run.
     """
 
     __slots__ = ("_begun", "_buffer", "_complete", "_pool")
@@ -192,8 +193,8 @@ class Responder(_Responder):
         """Completes a batch. ids: (n,) LoadGen's IDs. answers: (n, ...), one row per ID.
 
         Returns the wall-clock time in ns just before the call of LoadGen. LoadGen takes the time stamp of the
-        completion at the beginning of the call. The latency excludes the rest of the call and the wait for the GIL
-        after it.
+        completion at the beginning of the call. The latency therefore excludes the remaining part of the call and the
+        following wait for the GIL.
         """
         count = len(ids)
         if count == 1:
@@ -253,7 +254,9 @@ def responder_for(
 
 
 class Callbacks(NamedTuple):
-    """Functions that LoadGen calls on the thread of `start_test`. An error in them would crash LoadGen."""
+    """Functions that LoadGen calls on the thread of `start_test`. An error in one of these functions would crash
+    LoadGen.
+    """
 
     issue: Callable[[list[int], list[int]], None]
     """Receives the IDs and dataset indices of a query's samples."""
@@ -271,8 +274,8 @@ def start_test(
 ) -> None:
     """Runs LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
 
-    name: returns the name of the SUT, which is then a query dispatch library (QDL), as MLPerf's Network division
-    requires. LoadGen calls this function before the first query and after the last query. `name` must not raise an
+    name: returns the name of the SUT; if set, the SUT is a query dispatch library (QDL), as MLPerf's Network division
+    requires. LoadGen calls `name` before the first query and after the last query. The function must not raise an
     error.
     """
     log = lg.LogSettings()

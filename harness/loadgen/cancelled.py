@@ -6,7 +6,9 @@ from harness.loadgen.plan import LoadPlan
 from harness.types import Array
 
 _DRAW = 0x63616E63
-"""Seeds this selection together with the run's seed, so that it is independent of other draws with that seed."""
+"""Seeds this selection together with the run's seed, so that the selection is independent of other draws with that
+seed.
+"""
 
 
 def chosen(plan: LoadPlan) -> Array:

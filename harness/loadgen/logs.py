@@ -20,8 +20,8 @@ and completed_ns: wall-clock times. failed: 1 or 0.
 RAMP_ROWS = "ramp.npz"
 """File that the measured process writes with the steps of a ramp.
 
-due_ns: due time of each query. For each step: first (its first query), rate, holds (whether the step is a hold) and
-broken (whether the step was shown to miss an SLO).
+due_ns: due time of each query. For each step: first (position of the step's first query), rate, holds (whether the step
+is a hold) and broken (whether the step was shown to miss an SLO).
 """
 SAMPLE_FACTS = "samples.npz"
 """File that the measured process writes if the requests name several models or contain audio.
@@ -44,7 +44,7 @@ EARLY_STOPPING = {
 }
 """Maps LoadGen's name of a scenario to the key of the early-stopping estimate in ns."""
 NETWORK_SUT = "Network SUT"
-"""Beginning of `sut_name` in a run for MLPerf's Network division. The server names follow it."""
+"""Beginning of `sut_name` in a run for MLPerf's Network division. The server names follow this text."""
 SAME_MACHINE = "(same machine)"
 """Suffix for the name of a server that runs on LoadGen's machine. The Network division forbids such servers."""
 RATE_DIGITS = 1e-5
@@ -61,7 +61,7 @@ _ONCE = re.compile(
     r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_|num_errors|test_datetime"
 )
 _ONCE_TIMED = re.compile(r"power_|generated_")
-"""Matches the keys that an accuracy run writes once for each sample set that it loads."""
+"""Matches the keys that an accuracy run writes once per loaded sample set."""
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -93,8 +93,8 @@ class DetailLog:
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
     complete: bool = False
-    """Whether LoadGen reached its end, so that no line is malformed and every used key is present. A performance log
-    ends with num_errors. An accuracy log has no results and ends with power_end.
+    """Whether LoadGen wrote the log to its end, so that no line is malformed and every used key is present. A
+    performance log ends with num_errors. An accuracy log has no results and ends with power_end.
     """
     repeated: int = 0
     """Number of runs in the file. More than one run means that logs were mixed."""
@@ -103,14 +103,14 @@ class DetailLog:
     pid: int | None = None
     """Process ID of LoadGen; None if the first line has no process ID."""
     source: str = "LoadGen"
-    """Name of the program that measured the values. This name is shown together with the values."""
+    """Name of the program that measured the values. The name is shown together with the values."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
 
 def read_detail(path: Path) -> DetailLog:
-    """Reads the file. If it is missing or cut off, returns an incomplete log. Never raises an error."""
+    """Reads the file. If the file is missing or cut off, returns an incomplete log. Never raises an error."""
     log = DetailLog()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -204,9 +204,11 @@ class LoggedAnswer(NamedTuple):
     """Position of the sample in the order of issue."""
     answer: Answer
     tokens: int | None = None
-    """Number of tokens in the answer, as reported to LoadGen; None if it was not reported."""
+    """Number of tokens in the answer, as reported to LoadGen; None if the number was not reported."""
     first_token: bytes | None = None
-    """First token, as reported to LoadGen before the answer; b'' if its ID was unknown; None if it was not reported."""
+    """First token, as reported to LoadGen before the answer; b'' if the token's ID was unknown; None if the token was
+    not reported.
+    """
 
 
 def read_answers(path: Path) -> Iterator[Answer]:

@@ -41,7 +41,7 @@ class LoadPlan:
     query_count: int
     """Planned number of queries (Offline and accuracy: samples)."""
     journal_samples: int
-    """Maximum number of samples that can be issued. This is the length of the journal."""
+    """Maximum number of samples that can be issued. The journal has room for this number of samples."""
     total_count: int
     """Number of samples in the dataset."""
     performance_count: int
@@ -58,7 +58,9 @@ class LoadPlan:
     logged_answers: int = 0
     """Approximate number of answers from a performance run that LoadGen writes to its accuracy log."""
     answers_seed: int = 0
-    """Seed that selects these answers. The seed differs in each run, so that a plug-in cannot predict the selection."""
+    """Seed that selects the logged answers. The seed differs in each run, so that a plug-in cannot predict the
+    selection.
+    """
     model_key: str | None = None
     """LoadGen's name for the benchmark in an official run (--mlperf); None for other runs."""
     user_conf: str | None = None
@@ -66,7 +68,7 @@ class LoadPlan:
     audit_config: str | None = None
     """Path of the audit.config that LoadGen reads."""
     expected_s: float | None = None
-    """Expected duration of the run; None if it cannot be predicted."""
+    """Expected duration of the run; None if the duration cannot be predicted."""
     schedule: str | None = None
     """File with the arrivals to replay (see harness/loadgen/schedule.py)."""
     arrivals_sha256: str | None = None
@@ -74,8 +76,8 @@ class LoadPlan:
     concurrency: int | None = None
     """Number of queries to keep in flight."""
     until: str | None = None
-    """Condition that ends the run before its last query: `steady` or a width such as `2%`. If it is None, all queries
-    are issued.
+    """Condition that ends the run before its last query: `steady` or a width such as `2%`. If `until` is None, all
+    queries are issued.
     """
     least_queries: int | None = None
     """With `until`, the minimum number of queries; `query_count` is then the maximum."""
@@ -90,7 +92,7 @@ class LoadPlan:
     cancel_share: float = 0.0
     """Share of the queries whose requests the client cancels."""
     cancel_after_ns: int = 0
-    """Time from sending a request that is cancelled until its connection is closed."""
+    """Time between sending a request that is cancelled and closing its connection."""
     probe_rate: float = 0.0
     """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
@@ -110,7 +112,7 @@ class LoadPlan:
 
     @property
     def role(self) -> str:
-        """Name of the run in messages, of its folder and of its field in Findings."""
+        """Name of the run in messages, which is also the name of the run's folder and of the run's field in Findings."""
         if self.checks_answers:
             return "answers"
         return "accuracy" if self.accuracy else "performance"
@@ -122,7 +124,9 @@ class LoadPlan:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether the harness's scheduler issues queries. If so, harness/results/evidence/own_log.py makes the log."""
+        """Whether the harness's scheduler issues queries. In such a run, harness/results/evidence/own_log.py makes the
+        log.
+        """
         others = (self.schedule, self.concurrency, self.streams, self.ramp)
         return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 
@@ -148,7 +152,7 @@ class Calibration:
     """Median time of a single query on an idle system; None for Server and Offline."""
     issued_per_s: float | None = None
     """Rate in queries/s (Offline: samples/s) that LoadGen reaches, including LoadGen's time per query. The size of a
-    quick run is computed from it. None for Server, because the user sets its rate.
+    quick run is computed from this rate. None for Server, because the user sets Server's rate.
     """
     seconds: float | None = None
     """Time taken to measure rate_per_s or latency_ns; None if neither was measured."""
@@ -157,9 +161,9 @@ class Calibration:
     these times or the warm-up chose the batch size.
     """
     max_batch: int | None = None
-    """Number of samples in the largest batch; None unless the warm-up chose it."""
+    """Number of samples in the largest batch; None unless the warm-up chose this number."""
     threads: int | None = None
-    """Number of threads of the instance; None unless the warm-up chose it."""
+    """Number of threads of the instance; None unless the warm-up chose this number."""
     thread_latency_ns: Sequence[tuple[int, int]] = ()
     """Pairs (threads, ns) for a single query, with the planned number of threads first. Empty unless the warm-up tried
     fewer threads.
@@ -230,7 +234,7 @@ def performance_samples(samples: int, loaded: Loaded, *, sessions: bool, from_fi
 
 
 class InstanceGroup(NamedTuple):
-    """A group of instances: the number of model copies, their threads and their processors."""
+    """A group of instances: the number of model copies, and the threads and processors of the copies."""
 
     instances: int
     """Number of model copies."""
@@ -243,8 +247,8 @@ class InstanceGroup(NamedTuple):
     pinned: tuple[tuple[int, ...], ...] = ()
     """Logical processors of each instance; () without --pin."""
     issuer: tuple[int, ...] = ()
-    """Logical processors planned for LoadGen's thread; () if it may run on any processor. If the warm-up chooses the
-    shared dispatcher, the thread uses the processors of the first instance instead.
+    """Logical processors planned for LoadGen's thread; () if the thread may run on any processor. If the warm-up
+    chooses the shared dispatcher, the thread uses the processors of the first instance instead.
     """
     owns_cores: bool = False
     """Whether each core is used by only one instance, and by nothing else in this process."""
@@ -256,15 +260,15 @@ class InstanceGroup(NamedTuple):
     """Logical processors of the wide instance; () without a wide instance.
 
     The wide instance has one thread on each of these processors, and answers a query when no other query waits.
-    harness/run/measured/placement/wide.py opens it if it makes queries faster.
+    harness/run/measured/placement/wide.py opens the wide instance if this makes queries faster.
     """
     may_shrink: bool = False
-    """Whether the warm-up may choose a batch size below max_batch. This is possible in Offline if no option or manifest
-    sets the size.
+    """Whether the warm-up may choose a batch size below max_batch. A smaller batch size is possible in Offline if no
+    option or manifest sets the size.
     """
     may_drop_threads: bool = False
-    """Whether the warm-up may choose fewer threads. This is possible in streams if no option sets the number of
-    threads.
+    """Whether the warm-up may choose fewer threads. Fewer threads are possible in streams if no option sets the number
+    of threads.
     """
 
     @property

@@ -31,7 +31,7 @@ def load(
 ) -> Load:
     """Returns the size of a run.
 
-    queries: number of frames of all streams together, as set by the user; None if the duration determines it.
+    queries: number of frames of all streams together, as set by the user; None if the duration determines this number.
     percentile: percentile of the SLO. The run has enough frames to judge this percentile.
     """
     least = queries_needed(LATE_ALLOWED, percentile)

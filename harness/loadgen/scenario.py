@@ -40,7 +40,7 @@ class ExpectedLoad(NamedTuple):
     """Size of a run according to LoadGen's official settings."""
 
     queries: float
-    """Number of queries (Offline: samples) that LoadGen generates, unless its minimum number is larger."""
+    """Number of queries (Offline: samples) that LoadGen generates, unless LoadGen's minimum number is larger."""
     percentile: float = 0.99
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -64,7 +64,7 @@ class Scenario(ABC):
 
     name: str
     loadgen_name: str
-    """MLPerf's name for the scenario, as in LoadGen's TestScenario."""
+    """MLPerf's name for the scenario, which is also LoadGen's name in TestScenario."""
     dispatch: str
     """How queries reach the instances. inline: the issuing thread answers. sliced: workers share one large query.
     queued: workers take waiting queries. See harness/run/measured/dispatch.
@@ -127,7 +127,9 @@ class Scenario(ABC):
 
 
 def scenario_named(name: str) -> Scenario:
-    """Returns a shipped scenario. Raises a ConfigError for other names, because a file must not name code."""
+    """Returns a shipped scenario. Raises a ConfigError for other names, because a file must not choose the code that
+    runs.
+    """
     if name not in registry.SCENARIOS:
         raise ConfigError(
             f"no scenario named {name!r}: choose from {', '.join(registry.SCENARIOS)}"

@@ -68,7 +68,7 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """Returns (queries,) due times in ns after the start; None if only the issue callback shows them."""
+    """Returns (queries,) due times in ns after the start; None if only the issue callback shows the due times."""
     if plan.accuracy or plan.sessions or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
@@ -93,9 +93,9 @@ def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int)
     """Returns (n,) due times in ns of the queries of a closed loop with `concurrency` queries in flight.
 
     completed_ns, order: (n,) completion time and issue order of the answered queries. The first `concurrency` queries
-    are due at the start. The k-th query after them is due when k queries have been answered. A latency that begins at
-    the due time includes the time for issuing the query. Therefore, Little's law holds: queries/s = concurrency / mean
-    latency.
+    are due at the start. The k-th query after these queries is due when k queries have been answered. A latency that
+    begins at the due time includes the time for issuing the query. Therefore, Little's law holds: queries/s =
+    concurrency / mean latency.
     """
     in_time = np.concatenate([np.full(concurrency, start_ns, np.int64), np.sort(completed_ns)])
     freed: Array = in_time[np.minimum(order, len(in_time) - 1)]

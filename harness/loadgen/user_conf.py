@@ -42,7 +42,7 @@ OFFICIAL_PERCENTILE = 0.99
 """Latency percentile that mlperf.conf sets for Server."""
 
 _BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
-"""Maps the quantity that an SLO bounds to its key in user.conf."""
+"""Maps the quantity that an SLO bounds to the corresponding key in user.conf."""
 
 
 def lint(path: Path) -> str:
@@ -125,8 +125,8 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
     """Returns the user.conf for LoadGen, with lines from the calibration and then the user's lines.
 
     user_text: the user's file. sized: ('Scenario.key', value) pairs from the calibration. A pair is omitted if the
-    user sets its key. A user's line for a different model does not replace a calibrated line, because LoadGen prefers
-    model.Scenario, then *.Scenario, then model.*, and then *.*.
+    user's file sets the same key. A user's line for a different model does not replace a calibrated line, because
+    LoadGen prefers model.Scenario, then *.Scenario, then model.*, and then *.*.
     """
     own = {
         (match[1], match[2], match[3])
@@ -149,8 +149,9 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
     """Returns the text of a --user-conf file with this arrival rate and these SLOs, which must not bound `itl`.
 
     LoadGen reads bounds only in whole ms. Any other bound is omitted, so that the bound of the rules applies, and a
-    comment explains this. LoadGen has one percentile for all SLOs. The text sets it to the highest percentile: a run
-    that meets a bound at this percentile also meets it at lower percentiles. about: lines for the first comment.
+    comment explains the omission. LoadGen has one percentile for all SLOs. The text uses the highest percentile of the
+    SLOs, because a run that meets a bound at this percentile also meets the bound at lower percentiles. about: lines
+    for the first comment.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
@@ -181,7 +182,9 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copies the audit.config to the folder of the run's logs, where it identifies the logs. Returns the copy's path."""
+    """Copies the audit.config to the folder of the run's logs, where the copy identifies the logs. Returns the copy's
+    path.
+    """
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())

@@ -32,8 +32,8 @@ def installed_version() -> str:
 
 
 def seeds_of(config: RunConfig) -> Seeds:
-    """Returns the run's seeds. Without --mlperf, the user may set them with --seed or individually; otherwise, the
-    round sets them.
+    """Returns the run's seeds. Without --mlperf, the user may set the seeds with --seed or individually; otherwise, the
+    round sets the seeds.
     """
     official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
     if config.seed is not None:

@@ -14,11 +14,11 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""A limit of at least this value means "unlimited", because cgroup v1 writes a number near 2**63."""
+"""A limit of at least this value means "unlimited", because cgroup version 1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:
-    """Returns the processor time that the quota allows, in cores, or None without a quota."""
+    """Returns the processor time that the quota allows, in cores, or None if no quota is set."""
     limits = []
     for folder in _folders("cpu"):
         quota = text(folder / "cpu.max").split()
@@ -30,12 +30,12 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit_bytes() -> int | None:
-    """Returns the lowest memory limit, or None without a limit."""
+    """Returns the lowest memory limit, or None if no limit is set."""
     return min((limit for limit, _ in _memory()), default=None)
 
 
 def memory_left_bytes() -> int | None:
-    """Returns the amount of memory that the limits still allow, or None without a limit."""
+    """Returns the amount of memory that the limits still allow, or None if no limit is set."""
     return min((limit - used for limit, used in _memory()), default=None)
 
 
@@ -59,7 +59,7 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """Returns the total time for which the quota has stopped this group, or None if unknown."""
+    """Returns the total time during which the quota has stopped this group, or None if unknown."""
     times_s = []
     for folder in _folders("cpu"):
         stat = text(folder / "cpu.stat")

@@ -1,7 +1,7 @@
 """Estimates by pings how far another machine's clock is ahead, and the error of this estimate.
 
 Source: NTP's four time stamps (RFC 5905, section 8). A ping does not show whether both directions take equally long, so
-the error is half of the shortest round trip.
+the maximum error is half of the shortest round trip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,9 +41,9 @@ class ClockOffset(NamedTuple):
     at_ns: int
     """Time of the estimate on this machine's wall clock."""
     offset_ns: int
-    """Offset according to the ping with the shortest round trip."""
+    """Offset computed from the ping with the shortest round trip."""
     error_ns: int
-    """Maximum error of the offset in either direction: half of the shortest round trip."""
+    """Maximum error of the offset in either direction, which is half of the shortest round trip."""
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
@@ -77,7 +77,7 @@ def step_ns(clocks: Sequence[ClockOffset]) -> int:
     """Returns the largest change between successive estimates that slewing and errors cannot explain, or 0 if they
     explain all changes.
 
-    counted twice, because both clocks may be slewed
+    The slewing allowance is doubled, because both clocks may be slewed.
     """
     largest = 0
     for before, after in pairwise(clocks):

@@ -16,7 +16,7 @@ class Cores(NamedTuple):
     groups: tuple[tuple[int, ...], ...]
     """Logical processors in the affinity mask, as one tuple of SMT siblings per core."""
     quota: float | None = None
-    """Processor time that the cgroup allows, in cores, or None without a quota."""
+    """Processor time that the cgroup allows, in cores, or None if no quota is set."""
 
     @property
     def logical(self) -> int:
@@ -26,8 +26,8 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Number of threads that can compute at the same time, at least 1.
 
-        A quota is rounded down to whole cores, because with one thread too many, the kernel would throttle all threads
-        until the quota's next period.
+        A quota is rounded down to whole cores, because the kernel would throttle all threads until the quota's next
+        period if one thread too many were used.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
@@ -48,8 +48,8 @@ class Cores(NamedTuple):
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
         """Returns the logical processors of each instance. The last entry contains the processors that are left over.
 
-        Each thread gets a separate core if there are enough cores. Otherwise SMT siblings are used in order. With an
-        odd number of threads, two instances may then share a core, which `apart` detects.
+        Each thread gets a separate core if there are enough cores. If there are too few cores, SMT siblings are used in
+        order. In this case, two instances may share a core if the number of threads is odd; `apart` detects this.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]

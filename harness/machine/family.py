@@ -29,7 +29,8 @@ RUN_QUEUE = "measured_run_queue_s"
 """
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that does not belong to a file and is not shared, which excludes the journal and LoadGen's maps.
+"""Resident memory that does not belong to a file and is not shared; this memory excludes the journal and LoadGen's
+maps.
 """
 
 STOPPED = "measured_stopped_looks"
@@ -47,7 +48,7 @@ Row = Mapping[str, float]
 class Family:
     """A process and its descendants, including those that have ended.
 
-    The sums never decrease, because they keep the last values of ended processes and threads.
+    The sums never decrease, because the values of ended processes and threads are kept.
     """
 
     def __init__(self, pid: int | None = None, processes: Path = PROCESSES) -> None:
@@ -58,7 +59,9 @@ class Family:
         self._threads: dict[int, _Threads] = {}
 
     def read(self) -> Row:
-        """Returns the values by host.csv column. Raises OSError if the process itself has ended (descendants may end)."""
+        """Returns the values by host.csv column. Raises OSError if the process itself has ended; its descendants may
+        have ended.
+        """
         memory: dict[str, float] = {}
         for pid in self._alive():
             try:
@@ -102,7 +105,7 @@ class _Threads:
     """Adds up context switches, run-queue time, and losses of cores and priority over all threads of one process.
 
     The kernel discards the counts of a thread that ends. The sums keep the last counts that were read, so the counts
-    from a thread's last second may be missing.
+    from the last second of a thread may be missing.
     """
 
     def __init__(self, process: Path) -> None:
@@ -170,7 +173,7 @@ def _read(task: Path) -> tuple[Row, _Place | None]:
 def _content(path: str) -> bytes:
     """Returns a small file's content.
 
-    Avoids pathlib, which takes three times as long, because the file is read every second for each thread.
+    Avoids pathlib, which takes three times as long, because such files are read every second for each thread.
     """
     fd = os.open(path, os.O_RDONLY)
     try:

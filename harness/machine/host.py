@@ -71,14 +71,14 @@ PACKAGES = (
 
 
 def available_memory_bytes() -> int:
-    """Returns the memory that can still be allocated within the cgroup's limit."""
+    """Returns the amount of memory that can still be allocated within the cgroup's limit."""
     free = psutil.virtual_memory().available
     left = cgroup.memory_left_bytes()
     return free if left is None else min(free, left)
 
 
 def memory_bytes() -> int:
-    """Returns the machine's memory, or the cgroup's limit if it is lower."""
+    """Returns the size of the machine's memory, or the cgroup's limit if the limit is lower."""
     total, limit = psutil.virtual_memory().total, cgroup.memory_limit_bytes()
     return total if limit is None else min(total, limit)
 
@@ -97,8 +97,8 @@ class NoiseFloor:
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise by repeated sleeps of 1 ms: no harness can avoid the delay with which a thread wakes up on
-    this machine.
+    """Measures the noise by repeated sleeps of 1 ms, because no harness can avoid the delay with which a thread wakes
+    up on this machine.
     """
     before = _cpu_times()
     late: list[int] = []
@@ -124,7 +124,9 @@ class SystemLoad:
         self._not_ours_s = _own_cpu_s() + sum(map(_family_cpu_s, measured))
 
     def since(self) -> Mapping[str, float | None]:
-        """Returns how the machine was used since this object was created.
+        """Returns how the machine was used since this object was created. steal, others: shares of all cores' time that
+        other guests (steal) and other processes (others) used. throttled_s: time during which the cgroup's quota
+        stopped this container.
 
         steal, others: shares of all cores' time that other guests (steal) and other processes (others) used.
         throttled_s: time for which the cgroup's quota stopped this container. Unknown values are None.
@@ -166,7 +168,7 @@ def _cpu_times() -> dict[str, float]:
 
 
 def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Returns the share of time that other guests took, or None if the kernel does not report it."""
+    """Returns the share of processor time that other guests took, or None if the kernel does not report it."""
     if "steal" not in after:
         return None
     # Guest time is left out, because user time already includes it.
@@ -213,7 +215,9 @@ def _about(usable: cores.Cores) -> dict[str, Any]:
 
 
 def _names(variable: str) -> str:
-    """Removes the folders from an environment variable: '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'."""
+    """Removes the folders from an environment variable; for example, '/opt/x/libtcmalloc.so:/y/z.so' becomes
+    'libtcmalloc.so:z.so'.
+    """
     return re.sub(r"[^\s:]*/", "", variable)
 
 

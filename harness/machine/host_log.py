@@ -32,8 +32,8 @@ from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""Time between two rows; a shorter time would disturb the run, because some processors must interrupt a core to read
-its frequency.
+"""Time between two rows; a shorter interval would disturb the run, because some processors must interrupt a core to
+read its frequency.
 """
 
 ROOT = Path("/")
@@ -42,7 +42,7 @@ _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_onli
 """Prefixes of columns that change only when an administrator or a daemon changes a setting."""
 
 FEWEST_ROWS = 9
-"""With fewer rows, changes over the run are not reported, because each third of the run needs three rows.
+"""If there are fewer rows, changes over the run are not reported, because each third of the run needs three rows.
 """
 
 
@@ -146,7 +146,7 @@ class HostReader:
 
     def _measured(self) -> Row:
         """Returns sums over all threads of the measured processes and their descendants, or {} before these processes
-        run.
+        start.
         """
         if [family.pid for family in self._families] != [*self.pids]:
             self._families = [Family(pid, self._root / "proc") for pid in self.pids]
@@ -208,7 +208,9 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _quarters(values: Sequence[float]) -> Sequence[float] | None:
-    """Returns the values at the beginning and after each quarter, or None if there are fewer than FEWEST_ROWS."""
+    """Returns the value at the beginning and the value after each quarter, or None if there are fewer than FEWEST_ROWS
+    values.
+    """
     last = len(values) - 1
     return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 
@@ -224,8 +226,8 @@ def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """Returns the setting's value, or None if it is missing in the row. A governor without a column counts as 0,
-    because no core uses it.
+    """Returns the setting's value, or None if it is missing in the row. If a governor has no column in the row, the
+    setting counts as 0, because no core uses this governor.
     """
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)

@@ -12,7 +12,7 @@ FIELDS = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active",
 
 
 def machine_key(machine: Mapping[str, Any]) -> str:
-    """Returns a key of 16 hexadecimal digits, which is the same for machines with the same FIELDS.
+    """Returns a key of 16 hexadecimal digits, which is the same for all machines with the same FIELDS.
 
     machine: `machine` of harness.machine.host.fingerprint().
     """

@@ -1,7 +1,7 @@
 """Restricts the folders to which a process may write, by means of Linux's Landlock.
 
-Source: linux/landlock.h and landlock(7). A restricted process cannot trace other processes or open their files and
-memory below /proc, either.
+Source: linux/landlock.h and landlock(7). A restricted process also cannot trace other processes or open their files and
+memory below /proc.
 """
 
 import os
@@ -21,10 +21,12 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Access right for links and renames between folders, since version 2; earlier versions always refuse them."""
+"""Access right for links and renames between folders, since version 2; earlier Landlock versions always refuse such
+links and renames.
+"""
 
 _TRUNCATE = 1 << 14
-"""Access right to truncate files, since version 3."""
+"""Access right to truncate files, since Landlock version 3."""
 
 
 def write_only_in(folders: Sequence[Path]) -> str:

@@ -1,10 +1,9 @@
 """Finds the code that runs before the first line of the harness, and checks whether the harness matches a release or a
 commit.
 
-The command line does not show the code that runs earlier. This code consists of `sitecustomize` and `usercustomize`,
-code lines in `.pth` files, modules imported because of an environment variable, and libraries that the loader maps
-before others. A file's owner is known if its digest is in the RECORD of an installed distribution or in Debian's list
-for a package.
+The command line does not show this code. The code consists of `sitecustomize` and `usercustomize`, code lines in `.pth`
+files, modules imported because of an environment variable, and libraries that the loader maps before others. A file's
+owner is known if its digest is in the RECORD of an installed distribution or in Debian's list for a package.
 """
 
 import base64
@@ -37,9 +36,9 @@ with open("/proc/self/maps") as maps:
     mapped = sorted({line.split(None, 5)[5].strip() for line in maps if "/" in line})
 print(json.dumps([modules, [*site.getsitepackages(), *users], mapped]))
 """
-"""Program for an interpreter that starts in the same way as the harness's processes. It lists the modules imported at
-the start, the hooks, the modules that PYTHONPATH would replace, the folders with .pth files, and the files mapped into
-memory.
+"""Program for an interpreter that starts in the same way as the harness's processes. The program lists the modules
+imported at the start, the hooks, the modules that PYTHONPATH would replace, the folders with .pth files, and the files
+mapped into memory.
 """
 
 FRAMEWORKS = (
@@ -63,7 +62,7 @@ FRAMEWORKS = (
     "xgboost",
     "xllamacpp",
 )
-"""Modules that PYTHONPATH must not replace, in addition to Python's modules."""
+"""Modules that PYTHONPATH must not replace, in addition to the modules of Python."""
 
 _LIMIT_S = 30
 _CODE = ("harness", "accuracy", "backends", "dashboards", "datasets", "scenarios")
@@ -122,7 +121,7 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the name and content of each file that counts. The content of a link is its target.
 
-    For an unreadable file, the error replaces the content, so that the file differs from every release and commit.
+    If a file cannot be read, the error replaces the content, so that the file differs from every release and commit.
     """
     for top in tops:
         for folder, folders, names in os.walk(root / top):
@@ -161,8 +160,8 @@ def _sha256(data: bytes) -> str:
 
 
 def startup_code() -> list[Mapping[str, Any]] | None:
-    """Returns {"name", "sha256", "owner"} for each file. owner: the distribution or package that contains exactly this
-    file.
+    """Returns {"name", "sha256", "owner"} for each file that may run code at the start. owner: the distribution or
+    package that contains exactly this file.
 
     Returns None if the interpreter does not start or does not respond.
     """
@@ -211,7 +210,7 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Returns whether Python executes any line of the .pth file, because lines that are not code only name folders."""
+    """Returns whether Python executes any line of the .pth file; all other lines only name folders."""
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)

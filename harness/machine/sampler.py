@@ -18,11 +18,11 @@ POWER_PERIOD_S = 0.05
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Waiting time before and after the idle baseline, so that every meter is read before and after it."""
+"""Waiting time before and after the idle baseline, so that every meter is read before and after the baseline."""
 
 END_LIMIT_S = 5.0
-"""If a meter's last reading takes longer, the supervisor does not wait for it; the reading thread ends with the
-supervisor.
+"""If the last reading of a meter takes longer, the supervisor does not wait for the reading; the reading thread ends
+with the supervisor.
 """
 
 

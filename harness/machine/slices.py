@@ -1,4 +1,4 @@
-"""Requests a short time slice from Linux, so that a thread gets a core as soon as it wakes up.
+"""Requests a short time slice from Linux, so that a thread gets a core as soon as the thread wakes up.
 
 The scheduler runs a waking thread before threads whose slices end later. Since Linux 6.12, each thread may choose its
 slice without special privileges. Source: sched_setattr(2), and struct sched_attr in linux/sched/types.h.

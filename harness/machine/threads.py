@@ -1,8 +1,8 @@
 """Pins threads to logical processors, and checks which threads computed on which processors.
 
 A new thread inherits the affinity mask of the thread that started it. If a pinned thread loads, warms up and calls an
-instance, the framework's threads are therefore pinned as well, unless the framework uses one thread pool for the whole
-process. The kernel's CPU times show which threads have actually computed.
+instance, the framework's threads are therefore pinned as well. This does not hold for a framework that uses one thread
+pool for the whole process. The kernel's CPU times show which threads have actually computed.
 """
 
 import os
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""A thread counts as computing only if it ran for at least this time, because other threads only woke up and went back
-to sleep.
+"""A thread counts as computing only if it ran for at least this time, because threads that only wake up and go back to
+sleep run for a shorter time.
 """
 
 TICK_S = 0.01
-"""Wait this long before reading CPU times, because the kernel updates them only once per tick."""
+"""Time to wait before CPU times are read, because the kernel updates CPU times only once per tick."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
@@ -42,7 +42,7 @@ def running_on(cpus: Sequence[int]) -> Iterator[None]:
 class Placed(NamedTuple):
     """Number of threads that computed for an instance during its warm-up.
 
-    Both numbers are None if the kernel does not report how long a thread ran.
+    Both numbers are None if the kernel does not report how long each thread ran.
     """
 
     threads: int | None
@@ -92,7 +92,7 @@ def tasks() -> Iterator[Path]:
 
 
 def children_cpu_s() -> float:
-    """Returns the processor time of all descendants that are running or have been waited for."""
+    """Returns the processor time of all descendants that are running or that this process has waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = sum(_ticks(pid) for pid in _descendants("self"))
     return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")

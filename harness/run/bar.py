@@ -28,7 +28,7 @@ class Bar:
     def rows(
         self, columns: int, name: str, share: float | None, details: Sequence[str]
     ) -> Sequence[str]:
-        """Returns the bar and its texts, cropped to `columns`. share: None for an indeterminate bar."""
+        """Returns the bar and the texts beside it, cropped to `columns`. share: None for an indeterminate bar."""
         self._console.width = columns
         self._rich.update(
             self._task,

@@ -1,8 +1,8 @@
 """Defines the journal: the rows in shared memory that the measured process writes while it runs.
 
-The journal is the only output of the measured process during the run. The supervisor creates it (a memfd passed by
-descriptor, so that no file can be left behind) and may read it at any time, even after the measured process has died.
-The journal has three parts:
+The journal is the only output of the measured process during the run. The supervisor creates the journal (a memfd
+passed by descriptor, so that no file can be left behind) and may read it at any time, even after the measured process
+has died. The journal has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
@@ -72,10 +72,10 @@ REMOTE_ROW_DTYPE = np.dtype(
 )
 """A batch that a server answered. arrived_ns: the kernel's time stamp of the reply; 0 if the kernel did not set one.
 
-first_token_ns: time stamp of the first token; 0 if the reply was not a stream. answer_token_ns: time stamp of the
-first token after the reasoning; 0 if no such token arrived, or if the reply was not a stream. tokens: number of
-tokens in the answer; 0 if unknown. late_tokens: number of tokens whose time after the previous token exceeds the
-bound of the SLO.
+first_token_ns: time stamp of the first token; 0 if the reply was not a stream. answer_token_ns: time stamp of the first
+token after the reasoning; 0 if no such token arrived, or if the reply was not a stream. tokens: number of tokens in the
+answer; 0 if unknown. late_tokens: number of tokens that followed the previous token after more time than the SLO
+allows.
 server: number of the server in the order of --url or --nodes. cancelled: 1 if the client closed the connection before
 the end of the answer (--cancel); tokens and first_token_ns then describe the part that arrived.
 """
@@ -89,8 +89,8 @@ TOKENS_ROW_DTYPE = np.dtype(
         ("late_tokens", "<i4"),
     ]
 )
-"""One sample that a language model on this machine processed. The token fields are as in REMOTE_ROW_DTYPE. The token
-fields are 0 if the sample failed.
+"""One sample that a language model on this machine processed. The token fields have the same meaning as in
+REMOTE_ROW_DTYPE, and are 0 if the sample failed.
 """
 
 _CACHED_ROW = Struct("<iHHqqqqqqii")
@@ -110,8 +110,8 @@ CACHED_ROW_DTYPE = np.dtype(
     ]
 )
 """One sample of a set of models. acquired_ns: time at which the sample's model was loaded and no other sample was using
-it. origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models evicted to make room for the
-sample and when it ended.
+it. origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models that were evicted to make
+room for the sample's model, or when the sample ended.
 """
 
 
@@ -131,15 +131,15 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""During the run, a reader waits this long between reading a counter and reading the rows. This time is a thousand
-times as long as a store stays pending in a core.
+"""During the run, a reader waits this long between reading a counter and reading the rows. A store stays pending in a
+core for about a thousandth of this time.
 """
 
 BYTES_PER_SAMPLE = 12
 
 
 class JournalReader(Protocol):
-    """The members of `Journal` that the supervisor reads during the run. `Journal` documents them."""
+    """The members of `Journal` that the supervisor reads during the run. `Journal` documents these members."""
 
     @property
     def workers(self) -> int: ...
@@ -231,7 +231,9 @@ class Journal:
 
     @property
     def start_ns(self) -> int:
-        """Wall clock at the start of the harness's scheduler; 0 under LoadGen, which does not report its start."""
+        """Wall-clock time at which the harness's scheduler started; 0 under LoadGen, which does not report a start
+        time.
+        """
         return self._cells[_START]
 
     @start_ns.setter

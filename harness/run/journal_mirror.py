@@ -68,8 +68,8 @@ class Mirror:
             journal.loading = bool(news["loading"])
 
     def _note_start(self, start_ns: int) -> None:
-        """Stores the start time, from which latencies are counted. Raises ValueError if it differs from the agreed
-        start time.
+        """Stores the start time, from which latencies are counted. Raises ValueError if the start time differs from the
+        agreed start time.
 
         start_ns: start on the other machine's clock; 0 before the start.
         """

@@ -58,7 +58,7 @@ class _Reason(TypedDict):
 
 
 class _Times(TypedDict):
-    """Structure of the result of `ServiceTimes.to_json`; every time is positive."""
+    """Structure that `ServiceTimes.to_json` returns; every time is positive."""
 
     sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     ns: list[list[Annotated[float, Field(gt=0)]]]
@@ -112,7 +112,7 @@ class _Probed(TypedDict):
 
 
 class _PromptProbe(TypedDict):
-    """Structure of the result of `prompt_probe.probe`."""
+    """Structure that `prompt_probe.probe` returns."""
 
     changed_ns: list[Count]
     seen_ns: list[Count]
@@ -121,7 +121,7 @@ class _PromptProbe(TypedDict):
 
 
 class _Used(TypedDict):
-    """Structure of the result of `SampleCallbacks.used`."""
+    """Structure that `SampleCallbacks.used` returns."""
 
     cpu_s: float
     wall_s: float
@@ -181,7 +181,7 @@ class _Streams(TypedDict):
 
 
 class _Tokens(TypedDict):
-    """Structure of the result of `Tokens.summary`."""
+    """Structure that `Tokens.summary` returns."""
 
     answers: Count
     input: Count | None
@@ -223,7 +223,7 @@ class _Tokens(TypedDict):
 
 
 class _Client(TypedDict):
-    """Structure of the result of `Session.summary`."""
+    """Structure that `Session.summary` returns."""
 
     dispatcher: str
     peers: list[_Peer]
@@ -281,9 +281,9 @@ class _Ended(TypedDict):
     models: _Models | None
     """Cache counts of a set of models."""
     elastic: NotRequired[_Elastic | None]
-    """The wide instance, or the reason why it is missing."""
+    """The wide instance, or the reason why the run has no wide instance."""
     backend: NotRequired[dict[str, Any] | None]
-    """Structure of the result of `HasUse.used`."""
+    """Structure that `HasUse.used` returns."""
 
 
 for _message in (
@@ -322,8 +322,8 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
 def check(message: object, expected: Collection[str]) -> None:
     """Raises BadMessage if the code of the harness does not send this message at this point.
 
-    expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module
-    that the measured process runs, so it is checked by the functions that read it.
+    expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module that the
+    measured process runs, so the functions that read this content check it.
     """
     event = message.get("event") if isinstance(message, dict) else None
     if not isinstance(event, str) or event not in expected:

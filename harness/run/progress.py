@@ -23,8 +23,8 @@ LEAST_LEFT_S = 0.5
 """A shorter remaining time is not shown, because it would appear as 0 s while work continues."""
 
 DRAW_EVERY_S = 1.0
-"""Interval for drawing a bar, because drawing takes about a millisecond. The supervisor checks the run more often, four
-times a second.
+"""The bar is drawn at this interval, because one drawing takes about a millisecond. The supervisor checks the run more
+often, four times a second.
 """
 
 
@@ -53,7 +53,8 @@ class Progress:
         return _now_s() >= self._due_s
 
     def series(self, text: str, left_s: float | None, bound: str = "about") -> None:
-        """text: number of the next run and total. left_s: estimated time for this run and all later runs.
+        """text: number of the next run, and total number of runs. left_s: estimated time for this run and all later
+        runs.
 
         bound: `at most` if the series may end earlier.
         """
@@ -68,7 +69,7 @@ class Progress:
         details: Sequence[str] = (),
         left_s: float | None = None,
     ) -> None:
-        """Draws the bar, or prints a line if it is due. name: the current work.
+        """Draws the bar, or prints a line if a line is due. name: the current work.
 
         share: in [0, 1]. share and left_s: None if no end is known.
         """
@@ -94,7 +95,7 @@ class Progress:
             clear_status()
 
     def _series_text(self, run_left_s: float | None) -> str:
-        """run_left_s: remaining time of the current run, which is more precise than the estimate made before it."""
+        """run_left_s: remaining time of the current run, which is more precise than the estimate made before the run."""
         assert self._series is not None
         text, bound, left_s = self._series
         if left_s is None:

@@ -12,7 +12,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 SESSION_ROWS = "sessions.npz"
-"""File with the due time and session of each query, which a run of sessions writes at its end."""
+"""File with the due time and session of each query, written at the end of a run of sessions."""
 
 NODE_ROWS = "nodes.npz"
 """File next to LoadGen's logs, with the rows of the nodes' journals."""
@@ -26,7 +26,7 @@ class Setup:
     model: Model
     dataset: str
     metric: str | None
-    """The metric that will score the answers. A metric that refuses their shape ends the run early."""
+    """The metric that will score the answers. A metric that refuses the shape of the answers ends the run early."""
     instances: InstanceGroup
     dispatch: str
     """How the scenario's samples reach the model: inline, sliced or queued."""
@@ -34,7 +34,7 @@ class Setup:
     outdir: Path
     """Folder to which LoadGen writes its logs."""
     calibrate_s: float
-    """Time for the calibration in seconds; 0 if the plan does not need it."""
+    """Time for the calibration in seconds; 0 if the plan needs no calibration."""
 
     @classmethod
     def of(cls, run: ResolvedRun, *, outdir: Path, calibrate_s: float) -> "Setup":

@@ -1,4 +1,6 @@
-"""Names the shared memory of a measured process, and removes it after the process has ended, even if it crashed."""
+"""Names the shared memory of a measured process, and removes the memory after the process has ended, even after a
+crash.
+"""
 
 from contextlib import suppress
 from pathlib import Path

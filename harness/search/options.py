@@ -25,7 +25,7 @@ MOST_SHARE = 10.0
 
 LEAST_PAIRS = 3
 DEFAULT_PAIRS = 6
-"""Number of pairs of runs in `overhead`, which makes three ABBA sequences."""
+"""Number of pairs of runs in `overhead`; six pairs make three ABBA sequences."""
 
 OVERHEAD_DURATION_NS = 2_000_000_000
 """Duration of each run in `overhead` if --duration is not set."""
@@ -117,8 +117,8 @@ COLD, WARM = "cold", "warm"
 
 
 def parse_caches(text: str) -> tuple[str, ...]:
-    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured. Each warm run follows a cold
-    run.
+    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which the states are measured. Each warm run follows a
+    cold run.
     """
     words = dict.fromkeys(word.strip() for word in text.split(","))
     states = [word for word in (COLD, WARM) if word in words]

@@ -1,8 +1,8 @@
-"""Repeats a run (--repeats), each time in a fresh process, and reports how much the numbers vary.
+"""Repeats a run (--repeats), each time in a new process, and reports how much the numbers vary.
 
-Run i uses the schedule seed s + i, because the effect of one seed's arrivals is not a property of the system.
-Everything else stays the same, including the order of samples. Each run gets a separate result folder. `compare`
-accepts all these folders as one side, and repeats.json and the table summarise them.
+Run i uses the schedule seed s + i, because the effect of the arrivals that one seed produces is not a property of the
+system. All other settings stay the same, including the order of samples. Each run gets a separate result folder.
+`compare` accepts all these folders as one side, and repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ repeat = Repeats.execute
 
 
 def _like_first(config: RunConfig, first: Finished) -> RunConfig:
-    """Returns the configuration with everything that the first run's warm-up chose: rate, queries, threads and batch
+    """Returns the configuration with all values that the first run's warm-up chose: rate, queries, threads and batch
     size. Runs with different choices would not be comparable.
     """
     result = first.result
@@ -114,17 +114,17 @@ def _like_first(config: RunConfig, first: Finished) -> RunConfig:
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:
-    """Returns why a run is excluded from the numbers; None if it is VALID or only missed its SLO.
+    """Returns the reason why a run is excluded from the numbers; None if the run is VALID or only missed its SLO.
 
-    A stopped run measured only its beginning. A run with failed samples counts failures, which return at once, as
-    answers.
+    A stopped run measured only its beginning. A run with failed samples counts the failures as answers, although
+    failures return at once.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
 def _deciding(result: Mapping[str, Any]) -> str:
-    """Returns the name of the number that decides, even if a run ended before measuring it."""
+    """Returns the name of the number that decides, even if a run ended before this number was measured."""
     return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
@@ -163,7 +163,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
-    """Yields the summary as lines. stopped: for example `2 of 5 runs`; "" if all runs were made."""
+    """Yields the lines of the summary. stopped: for example `2 of 5 runs`; "" if all runs were made."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     yield f"{valid} of {len(verdicts)} VALID  {'  '.join(words(content))}"
@@ -192,7 +192,7 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the table with the numbers over all runs; nothing with fewer than two usable runs."""
+    """Yields the table with the numbers over all runs; yields nothing if fewer than two runs are usable."""
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
         heads = columns(f"number | geometric mean [ns] | {level} [ns] | least [ns] | most [ns]")
@@ -221,7 +221,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
 def _shown(value: float, number: Mapping[str, Any]) -> str:
     """Formats a value.
 
-    number: contains the `unit`. A rate is followed by `/s`, because the columns contain numbers with several units.
+    number: contains the `unit`. A rate is followed by `/s`, because each column contains numbers with several units.
     """
     if number["unit"].endswith("/s"):
         return f"{show_rate(value)}/s"

@@ -17,7 +17,7 @@ FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _P
 
 
 def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
-    """Returns a run's known token times by field; None without streams. result: the content of result.json."""
+    """Returns a run's known token times by field; None if the run has no streams. result: the content of result.json."""
     tokens = result.get("tokens") or {}
     found = {
         f"{time}_{percentile}_ns": value_ns
@@ -38,7 +38,8 @@ def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields each time's displayed name and field: p50, and the percentile that the SLO judges or, without one, p99.
+    """Yields each time's displayed name and field: p50, and the percentile that the SLO judges (p99 if no SLO judges
+    this time).
 
     slo: as in peak.json or sweep.json.
     """
@@ -56,8 +57,8 @@ def columns_of(
 ) -> tuple[list[Column], Callable[[Mapping[str, Any]], list[Cell]]]:
     """Returns the columns for the times, and a function that returns a point's cells.
 
-    Without token times, the only column is the batch size. With token times, this column is left out, because a token
-    server forms batches itself.
+    If no point has token times, the only column is the batch size. If a point has token times, this column is left out,
+    because a token server forms batches itself.
     """
     if has_times(points):
         heads = [Column(name, "ns") for name, _ in fields(slo)]

@@ -20,9 +20,9 @@ from harness.run.progress import Progress
 
 
 def keep(folder: Path, runs: Sequence[str], tables: Sequence[str], verdicts: Sequence[str]) -> None:
-    """Writes what `rerun` compared to the folder that contains its runs, for `browse`.
+    """Writes the comparisons of `rerun` to the folder that contains its runs, so that `browse` can show them.
 
-    runs: as the user named them. tables, verdicts: one per comparison.
+    runs: as the user named them. tables, verdicts: one entry per comparison.
     """
     content = {"runs": list(runs), "tables": list(tables), "verdicts": list(verdicts)}
     try:

@@ -1,5 +1,5 @@
-"""Chooses the least loaded server for each request; among equally loaded servers, the server that has received the
-fewest requests.
+"""Chooses the least loaded server for each request. Among equally loaded servers, chooses the server that has received
+the fewest requests.
 """
 
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
-"""Each server's time per request is rounded to halves of the fastest server's time, because times that are measured for
-a few seconds while other programs run differ by up to a quarter between equal machines.
+"""Each server's time per request is rounded to halves of the fastest server's time. Even between equal machines, times
+that are measured for a few seconds differ by up to a quarter while other programs run.
 """
 
 

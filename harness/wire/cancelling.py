@@ -17,7 +17,7 @@ CANCELLED = "cancelled"
 
 
 class CancellingFlights(Flights):
-    """Flights; the client cancels some of them. `turn` returns a cancelled flight without a reply."""
+    """Flights, some of which the client cancels. `turn` returns a cancelled flight without a reply."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class CancellingFlights(Flights):
         super().__init__(servers, connections, encode, timeout_s, resend=resend, reader=reader)
 
     def choose(self, chosen: Sequence[int], after_ns: int) -> None:
-        """Sets which flights are cancelled after a delay. chosen: 1 or 0 per first sample, in issue order; empty to
-        cancel none.
+        """Sets which flights are cancelled after a delay. chosen: indexed by the issue order of a flight's first
+        sample, 1 if the flight is cancelled, otherwise 0; empty if no flight is cancelled.
         """
         self._chosen, self._after_ns = chosen, after_ns
 

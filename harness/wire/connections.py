@@ -42,7 +42,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server, with the headers and TLS settings that its requests use."""
+    """A server, with the headers and TLS settings for requests to this server."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = ()
@@ -65,7 +65,8 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 
 
 class Connection:
-    """One connection. Only one thread at a time may send, and only one may receive; these may be two different threads.
+    """One connection. Only one thread at a time may send, and only one thread at a time may receive; the two threads
+    may differ.
 
     number: the server's number, for the caller. opened_ns, used_ns: wall-clock times at which the connection was opened
     and received its last reply. connect_s: time until the server accepted the connection, without the TLS handshake.

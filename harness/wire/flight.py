@@ -49,12 +49,12 @@ class Flight:
         self.chunks: list[tuple[int, int]] = []
         """(stamp, number of tokens that the reader has counted so far) for each arrival that contains tokens."""
         self.answer_ns = 0
-        """Stamp of the last arrival in which the answer after the reasoning began, or 0 if it has not begun."""
+        """Stamp of the last arrival in which the answer after the reasoning began, or 0 if the answer has not begun."""
         self.answer_starts = 0
         """Number of times that the answer after the reasoning has begun."""
         self.first_token: int | None = None
-        """Id of the answer's first token after this token has arrived, or None if the server does not report ids."""
+        """ID of the answer's first token, set when this token has arrived; None if the server does not report IDs."""
         self.tokens = self.late_tokens = 0
-        """Numbers of tokens and of late tokens in the answer after it has been read; 0 if the server does not report
-        them.
+        """Number of tokens and number of late tokens in the answer, set when the answer has been read; 0 if the server
+        does not report tokens.
         """

@@ -36,7 +36,8 @@ _OK = 200
 _TICK_S = 0.1
 
 _AT_ONCE_NS = 100_000_000
-"""If a server closes a connection sooner than this after a reply, the reply is taken as the cause, not idleness.
+"""If a server closes a connection sooner than this after a reply, the client assumes that the reply caused the closure,
+not idleness.
 """
 
 SILENT_TIMEOUTS = 3
@@ -115,11 +116,11 @@ class Flights:
         """Time that the last turn spent waiting for events."""
         self.resent = self.reopened = 0
         self.gone: Exception | None = None
-        """The reason why the client gave up on the servers, or None while they are in use."""
+        """The reason why the client gave up on the servers, or None while the servers are in use."""
         self.refused: dict[int, Exception] = {}
-        """Servers that refused every connection for GIVE_UP_S at some time, with the error."""
+        """Maps each server that at some time refused every connection for GIVE_UP_S to its error."""
         self.outage_s = 0.0
-        """Longest period in which a server accepted no connection before it accepted one again."""
+        """Longest time for which a server accepted no connection, if the server later accepted a connection again."""
         self.closes_after = [0] * len(servers)
         """Number of replies after which each server closes a connection without notice, or 0 if unknown."""
         # For each server: number of replies on the last connection that the server closed, and the time of closing.
@@ -383,8 +384,9 @@ class Flights:
     def _learn(self, connection: Connection) -> None:
         """Learns after how many replies the server closes a connection without notice.
 
-        The client assumes that a server always does so if the server closes a connection right after a reply, and later
-        closes a newer connection after the same number of replies. It then uses no connection for more replies.
+        The client assumes that a server always closes connections in this way if the server closes a connection right
+        after a reply, and later closes a newer connection after the same number of replies. The client then uses no
+        connection to this server for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
@@ -407,8 +409,8 @@ class Flights:
         dropped: bool,
         done: list[Flight],
     ) -> None:
-        """Sends the flight again if its connection was closed while idle, otherwise fails it. dropped: whether the
-        connection was open.
+        """Sends the flight again if its connection was closed while idle; otherwise, fails the flight. dropped: whether
+        the connection was open.
         """
         # A server may close an idle connection just when a request is sent on it, so the request is sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began

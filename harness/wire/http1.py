@@ -9,12 +9,12 @@ MOST_HEAD_BYTES = 65_536
 """A reply with a longer head is refused; nginx and Apache have the same limit."""
 
 MOST_BODY_BYTES = 2**31
-"""A longer reply is refused before it takes up memory."""
+"""A longer reply is refused before the reply takes up memory."""
 
 _END = b"\r\n\r\n"
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _FOLD = re.compile(rb"\r\n[ \t]+")
-"""A line break inside a header value, as old servers send it."""
+"""A line break inside a header value, as sent by old servers."""
 _TIMING = b"\r\nServer-Timing:"
 """Last header in replies of `serve`, whose heads differ only in this line."""
 _MOST_HEADS = 4096
@@ -80,7 +80,7 @@ class Heads:
 def joined(prefix: str, path: str) -> str:
     """Joins the prefix in --url and the path of a request.
 
-    If both contain the API version, the result contains it once. Pages outside the API get no version.
+    If both contain the API version, the result contains the version once. Pages outside the API get no version.
     """
     for match in _VERSIONED.finditer(prefix):
         is_named = path in _BESIDE or f"{path}/".startswith(f"{match[1]}/")
@@ -171,7 +171,8 @@ _new = tuple.__new__
 """Creates a Reply in half the time that Reply.__new__ takes."""
 
 _plain: dict[bytes, Framing] = {}
-"""Maps heads, shortened by `_stem`, to their Framing if they state a length; cached because a server repeats its heads.
+"""Maps heads, shortened by `_stem`, to their Framing if the heads state a length; cached because a server repeats its
+heads.
 """
 
 
@@ -186,8 +187,8 @@ def _stem(head: bytes) -> bytes:
 class ReplyParser:
     """Parses the replies on one connection, one at a time.
 
-    Call `feed` with the arriving bytes until it returns a reply; the next request may then be sent. Call `close` when
-    the connection ends. Both methods raise BadReply, after which the connection cannot be used.
+    Call `feed` with the arriving bytes until `feed` returns a reply; the next request may then be sent. Call `close`
+    when the connection ends. Both methods raise BadReply, after which the connection cannot be used.
     """
 
     __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes", "pieces")
@@ -198,7 +199,9 @@ class ReplyParser:
         self.closes = False
         """Whether the server closes the connection after the last reply."""
         self.pieces: list[bytes] | None = None
-        """List that collects the body bytes of replies with status 200 as they arrive, or None to not collect them."""
+        """List that collects the body bytes of replies with status 200 as they arrive; None if the bytes are not
+        collected.
+        """
         self._head = b""
         self._framing: Framing | None = None
         self._body: list[bytes] = []
@@ -206,7 +209,7 @@ class ReplyParser:
         self._chunks: _Chunks | None = None
 
     def feed(self, data: bytes) -> Reply | None:
-        """Returns the reply when it is complete, otherwise None."""
+        """Returns the reply when the reply is complete, otherwise None."""
         # The fast path handles a reply that arrives in one piece (the usual case) and has a known head, if pieces are
         # not collected.
         if not self.began and self.pieces is None:

@@ -1,14 +1,14 @@
-"""Spreads the replacement of idle connections over time, so that a burst of new connections does not delay a query. Has
-no side effects.
+"""Spreads the replacement of idle connections over time, so that a burst of new connections does not delay a query. The
+module has no side effects.
 """
 
 from collections.abc import Sequence
 
 IDLE_S = 4.0
-"""A connection that was idle for longer is not used, because a server may close it after 5 s."""
+"""A connection that has been idle for longer than this is not used, because a server may close it after 5 s."""
 
 IDLE_FROM_S = 1.0
-"""A connection that was used more recently is not idle, and is never replaced."""
+"""A connection that has been unused for less than this is not idle, and is never replaced."""
 
 TOGETHER = 4
 """At most this many connections are replaced at once, if they become due one after another."""

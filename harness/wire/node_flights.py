@@ -65,8 +65,8 @@ class NodeFlights(Flights):
     def _lose(
         self, number: int, how: str, done: list[Flight], broken: Connection | None = None
     ) -> None:
-        """Closes all connections to the node, and fails the requests that it holds. broken: the broken connection,
-        which may already be closed.
+        """Closes all connections to the node, and fails the requests that the node holds. broken: the broken
+        connection, which may already be closed.
         """
         if number not in self._lost_nodes:
             self._lost_nodes.add(number)

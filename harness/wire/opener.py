@@ -16,8 +16,8 @@ GIVE_UP_S = 5.0
 """A server that refuses all connections for this long counts as gone."""
 
 UNHEARD_S = 0.9
-"""A connect that takes longer means that the server did not respond to the first attempt, because the kernel tries
-again after 1 s.
+"""If a connect takes longer than this, the server did not respond to the first attempt, because the kernel tries again
+after 1 s.
 """
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -32,8 +32,8 @@ def _is_of_server(error: Exception) -> bool:
 class Opener(threading.Thread):
     """Replaces broken connections to one server during a run.
 
-    Each server needs a separate Opener, because a server that does not respond blocks a thread for CONNECT_TIMEOUT_S,
-    in which its replicas would lose their connections.
+    Each server needs a separate Opener, because a server that does not respond blocks a thread for CONNECT_TIMEOUT_S.
+    If the server's replicas shared this thread, they would lose their connections during this time.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class Opener(threading.Thread):
         returned: Callable[[float], None],
     ) -> None:
         """number: the server's number, for its connections. refused: called while the client gives up on the server.
-        returned: called when the server accepts a connection again, with the seconds in which it accepted none.
+        returned: called when the server accepts a connection again, with the number of seconds in which the server
+        accepted no connection.
         """
         super().__init__(name="opener", daemon=True)
         self._server = server
@@ -86,7 +87,7 @@ class Opener(threading.Thread):
                 self._opened(connection)
 
     def stop(self) -> None:
-        """Stops the thread after its current attempt; `join` waits until it ends."""
+        """Stops the thread after its current attempt; `join` waits until the thread ends."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait()

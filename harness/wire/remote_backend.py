@@ -30,7 +30,7 @@ class Link:
     """One connection that waits for each reply, and reconnects if the server has closed it."""
 
     def __init__(self, server: Server, timeout_s: float, option: str = "--request-timeout") -> None:
-        """option: the option that sets `timeout_s`, or '' if none does."""
+        """option: the option that sets `timeout_s`, or '' without such an option."""
         self.server = server
         self._set_by = f" ({option})" if option else ""
         self._heads = Heads(server.address.authority, server.address.prefix, server.headers)
@@ -133,7 +133,7 @@ class Link:
 
 
 def link_to(server: Server, timeout_s: float) -> Link | CallLink:
-    """Returns a connection to a server over HTTP or gRPC, which opens when it is first used."""
+    """Returns a connection to a server over HTTP or gRPC; the connection opens when it is first used."""
     return CallLink(server, timeout_s) if server.address.grpc else Link(server, timeout_s)
 
 

@@ -41,8 +41,8 @@ class Requests:
     def prepare(self, indices: Sequence[int]) -> None:
         """Creates one request for each of these samples, and discards earlier requests.
 
-        Does not prepare requests with long arrays, because they are sent without a copy. Does not prepare a request
-        that cannot be created, either; its query fails later, and the result states why.
+        Does not prepare requests with long arrays, because long arrays are sent without a copy. Does not prepare a
+        request that cannot be created, either; the sample's query fails later, and the result states the reason.
         """
         end_s = monotonic() + PREPARE_S
         left_bytes = READY_BYTES

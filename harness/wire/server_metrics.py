@@ -11,7 +11,7 @@ from harness.wire.server_series import Series, added, parse
 
 PERIOD_S = 1.0
 TIMEOUT_S = 2.0
-"""A reading that takes longer fails; the run does not wait for it."""
+"""A reading that takes longer than this fails; the run does not wait for the reading."""
 
 NO_PAGE = "gRPC has no metrics page: give its address with --server-metrics"
 
@@ -22,7 +22,7 @@ class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
     absent: the reason why `rows` is empty, otherwise "". If the first reading fails, the servers are not read again. If
-    a later reading fails, its row is omitted.
+    a later reading fails, the row of this reading is omitted.
     """
 
     def __init__(self, servers: Sequence[Server], wanted: Sequence[Series] = ()) -> None:

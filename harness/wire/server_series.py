@@ -64,7 +64,7 @@ def columns() -> Mapping[str, Column]:
 
 def column_of(name: str) -> Column | None:
     """Returns the table's column for a name in server.csv, with or without a label value, or None if the table lacks
-    it.
+    the name.
     """
     known = columns()
     if name in known:

@@ -164,7 +164,7 @@ def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, result
     study = page(client, "/study/turns")
     assert "verdict   undecided: B is as fast as A" in study
     for verdict in verdicts:
-        assert f'<p class="headline">{verdict}</p>' in study
+        assert f'<p class="headline">{verdict[:1].upper()}{verdict[1:]}</p>' in study
 
 
 def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:
@@ -338,7 +338,9 @@ def test_compare_judges_as_the_verb_does(
     main(["compare", str(results / "closed-loop"), str(results / "closed-loop-again")])
     *_, printed = capsys.readouterr().out.splitlines()
     text = html.unescape(page(client, PAIR))
-    assert printed.removeprefix("verdict").strip() in text
+    first, *others = printed.removeprefix("verdict").strip().split("; ")
+    told = [first[:1].upper() + first[1:], "; ".join(others)[1:]]
+    assert all(clause in text.replace("\xa0", " ") for clause in told)
     # The page links to the comparison in the reverse order.
     assert "/compare?run=closed-loop-again&run=closed-loop" in text
 

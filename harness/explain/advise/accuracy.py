@@ -19,17 +19,19 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""A file in another precision is probably wrong if fewer answers than this share are equal, and MOST_DISTANCE is
-exceeded as well.
+"""A file in another precision is probably wrong if the share of equal answers is below this value and the distance of
+the answers exceeds MOST_DISTANCE.
 """
 
 MOST_DISTANCE = 0.1
-"""Answers with at most this relative distance may differ only by their precision. LEAST_AGREEMENT states the rule."""
+"""Answers whose mean relative distance is at most this value may differ only because of their precision. This limit is
+used together with LEAST_AGREEMENT.
+"""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
-    """Makes the int8 file as `sweep` does.
-    Returns the accuracy cost (see `_cost`) and the file, or the reason (`failed`) and None.
+    """Makes the int8 file in the same way as `sweep`. Returns the accuracy cost (see `_cost`) and the file, or the
+    reason (`failed`) and None.
     """
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is already quantised ({kinds})", "quantised": True}, None
@@ -59,10 +61,11 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
 
 def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     """Compares a file in another precision with the model's own file.
-    score, own_score: values of `metric` in `unit`. If they are None, `no_score` states the reason.
+    score, own_score: values of `metric` for the other file and for the model's own file, in `unit`. If a score is None,
+    `no_score` states the reason.
     drop: own_score - score, or score - own_score if a lower score is better.
-    agreement: share of the samples with the same answer, in [0, 1].
-    relative_l2: mean distance of float answers, divided by their mean length.
+    agreement: share of the samples for which both files give the same answer, in [0, 1].
+    relative_l2: mean distance between float answers, divided by the mean length of the answers.
     broken: reason why the file's answers must be wrong, or "" if they may be right.
     """
     rows: Rows = []
@@ -95,8 +98,8 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Returns the reason why the file must be wrong and not only less precise, or ''. Uses agreement and distance, so
-    it does not need labels.
+    """Returns the reason why the file must be wrong and not only less precise, or ''. Needs no labels, because it uses
+    only the agreement and the distance.
     """
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_DISTANCE):
         return ""

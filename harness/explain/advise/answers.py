@@ -20,7 +20,7 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""If a single thread's wall time exceeds its CPU time by this factor, other processes also used its core."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other processes also used the thread's core."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
@@ -236,7 +236,7 @@ def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _in_file(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the nodes that the model's author could remove."""
+    """Yields the nodes that the model's author could remove from the file."""
     for node in nodes:
         if node["op"] in _DOES_NOTHING:
             yield f"{node['op']} {node['name']!r} does nothing at inference"

@@ -1,4 +1,6 @@
-"""Finds why the layers measured alone take longer than the whole model, so that their sum is not a lower bound."""
+"""Finds the reason why layers that are measured alone take longer than the whole model, so that the sum of the layers'
+times is not a lower bound.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,8 +12,8 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""If kernels take less than this on average, the profiler's overhead is named as the cause. The profiler also rounds
-times to whole microseconds.
+"""If the mean time of a kernel is below this value, the profiler's overhead is named as the cause. The profiler also
+rounds times to whole microseconds.
 """
 
 _LARGE = 0.1

@@ -60,7 +60,7 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
 
 
 def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
-    """Measures into a new folder and returns it."""
+    """Measures into a new folder and returns this folder."""
     (subject,) = subjects(values, ExitStack())
     with (
         REPORT.measuring(options.out, "ort", subject.model.name) as new,

@@ -34,8 +34,8 @@ _PROFILED = 10
 
 
 def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
-    """Fills in the content of measured.json, except for the independent parts. After Ctrl-C, the content includes the
-    measurements so far. Returns the int8 model if it was made.
+    """Fills in the content of measured.json, except for the parts that do not depend on the advice. After Ctrl-C, the
+    content includes the measurements so far. Returns the int8 model if it was made.
     """
     import onnxruntime as ort
 
@@ -105,7 +105,7 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """Returns the profiles by graph level, and the reasons why other levels could not be profiled."""
+    """Returns the profiles by graph level, and the reasons why the remaining levels could not be profiled."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")

@@ -1,5 +1,5 @@
-"""Predicts the gain of other settings from the times of single layers, and compares it with measured gains. This module
-has no side effects.
+"""Predicts the gain of other settings from the times of single layers, and compares the predicted gain with the
+measured gain. This module has no side effects.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,9 @@ WITHIN = 0.25
 """A realised gain agrees with its prediction if they differ by at most this share of the prediction."""
 
 MOST_DROP = 0.5
-"""int8 is recommended only up to this accuracy loss, in the metric's unit (such as percentage points)."""
+"""int8 is recommended only if the accuracy loss is at most this value, in the metric's unit (such as percentage
+points).
+"""
 
 
 class Advice(NamedTuple):
@@ -45,7 +47,7 @@ class Advice(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Share of the time that is saved, as predicted."""
+        """Predicted share of the time that is saved."""
         return 1 - self.predicted_ns / self.now_ns
 
     @property
@@ -57,8 +59,8 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`faster` or `slower` if the interval over the pairs lies on one side of 1, otherwise `undecided`. "" if the
-        setting was not measured.
+        """`faster` or `slower` if the 95 % interval of the measured ratio lies on one side of 1, otherwise `undecided`.
+        "" if the setting was not measured.
         """
         if self.realised is None:
             return ""
@@ -84,8 +86,8 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
     Returns None if no layer was measured under this setting. The rest of the model's time (layout changes between
     layers, the runtime's overhead) is assumed to stay the same. In parallel execution, layers go to workers as they
-    become ready. The layers alone can take longer than the model, for example if a profiler rounds short kernels to
-    whole microseconds. If so, all savings are scaled down by the same factor.
+    become ready. Layers that are measured alone can take longer in total than the model, for example if a profiler
+    rounds short kernels to whole microseconds. In this case, all savings are scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))
@@ -151,7 +153,7 @@ def top(ranked: list[Advice]) -> Advice | None:
 
 
 def question_of(now: Setting, setting: Setting) -> str:
-    """Returns the question that the setting answers; several if it changes several things."""
+    """Returns the question that the setting answers, or several questions if the setting changes several things."""
     questions = []
     if setting.execution != now.execution:
         questions.append("Q2")

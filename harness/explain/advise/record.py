@@ -100,7 +100,9 @@ class Record:
         return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
-        """Returns the kernels that were executed at a graph level. Empty if the level could not be profiled."""
+        """Returns the kernels that were executed at a graph level. The list is empty if the level could not be
+        profiled.
+        """
         return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
@@ -125,7 +127,7 @@ class Record:
         return [ns for ns, _ in best], [level for _, level in best]
 
     def realised(self, setting: Setting) -> RealisedGain | None:
-        """Returns the measured gain; None if it was not measured."""
+        """Returns the measured gain; None if the setting was not measured."""
         pair = self.content["pairs"].get(str(setting))
         if pair is None or "now" not in pair:
             return None

@@ -1,1 +1,1 @@
-"""The verb `bricks`: computes models' times from distinct layer sequences."""
+"""The verb `bricks`: computes the times of models from the times of distinct layer sequences."""

@@ -36,7 +36,7 @@ REPORT = Report(
 )
 
 RECIPE = "3"
-"""Version of the measuring method. The database key contains it, so results of other methods are not used."""
+"""Version of the measuring method. The database key contains this version, so results of other methods are not used."""
 
 
 def bricks(models: Sequence[str], options: BrickOptions) -> int:
@@ -71,7 +71,7 @@ def setting(threads: int) -> str:
 
 
 def _show_beside(options: BrickOptions, line: str) -> None:
-    """Prints a line next to the tables, or on stderr with --json."""
+    """Prints a line in addition to the tables; with --json, prints the line on stderr."""
     (say if options.json else show)(line)
 
 
@@ -117,8 +117,8 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
 
 
 def _declared_sizes(model: Model, path: Path, batch: int) -> dict[str, int]:
-    """Returns, by INPUT[AXIS], sizes that the manifest states and the file may leave open. These are the sizes of a
-    sample, and the batch size if its axis is not the first.
+    """Returns the sizes that the manifest states and that the file may leave open, by INPUT[AXIS]. These are the sizes
+    of a sample, and the batch size if its axis is not the first.
     """
     shapes = model.in_file(path, {spec.name: spec.shape for spec in model.file_inputs})
     axes = model.in_file(path, model.layout.input_axes if model.layout is not None else {})

@@ -1,8 +1,8 @@
 """Publishes bricks as ONNX files without their model's names, order or weights, and reads such files.
 
-Only the structure of a published brick is read. The brick that runs is built here from that structure, and its result
-is stored under the structure's digest. A file that differs from the index is refused, so it cannot run or be stored
-under another brick's name.
+Only the structure of a published brick is read. The brick that runs is built by this module from that structure, and
+its result is stored under the structure's digest. A file that differs from the index is refused, so it cannot run or be
+stored under another brick's name.
 """
 
 import hashlib
@@ -212,7 +212,9 @@ class _PublishedModel:
             raise ValueError("published_lengths do not add up to the layers of the pieces")
 
     def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
-        """Adds a piece. The pieces whose output it reads must be added first. Returns the piece as in bricks.json."""
+        """Adds a piece. The pieces whose output the new piece reads must be added first. Returns the piece as in
+        bricks.json.
+        """
         first = len(self._layers)
         inputs, outputs = [int(n) for n in inputs], [int(n) for n in outputs]
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):

@@ -23,7 +23,7 @@ AS_IT_IS = "as it is"
 """Name of the start that loads the model's file on the requested backend."""
 
 _SHARING_ROUNDS = 3
-"""Sharing is measured in this many rounds. Few rounds suffice, because memory hardly differs between them. Each round
+"""Sharing is measured in this many rounds. Few rounds suffice, because memory hardly differs between rounds. Each round
 needs two starts.
 """
 
@@ -46,7 +46,7 @@ class Counter:
     """Shows how many steps of a part are done, and the remaining time. Every round has the same steps."""
 
     def __init__(self, name: str, rounds: int, steps: int, *, quiet: bool, hint: str = "") -> None:
-        """steps: number of steps in a round. hint: how to make the part shorter."""
+        """steps: number of steps in a round. hint: advice on how to make the part shorter."""
         self.progress = Progress(quiet=quiet)
         self._name, self._steps, self._count = name, steps, rounds * steps
         self._took_s: list[float] = []
@@ -64,8 +64,8 @@ class Counter:
 
 
 def remaining_s(took_s: Sequence[float], count: int, steps: int) -> list[float]:
-    """Estimates the time of each remaining step. Expects a step to take as long as in the round before, because formats
-    differ by a factor of ten. In the first round, expects the mean time of the finished steps.
+    """Estimates the time of each remaining step. Expects a step to take as long as the same step in the previous round,
+    because formats differ by a factor of ten. In the first round, expects the mean time of the finished steps.
 
     took_s: time of each finished step. count: number of all steps. steps: number of steps in a round.
     """
@@ -116,7 +116,7 @@ def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
 
 
 def _measure_benefit(job: Job) -> None:
-    """Adds the benefit of sharing. Also compares it with a read from the disk at the rate of the cold trials."""
+    """Adds the benefit of sharing. Also adds the rate at which the cold trials read the file from the disk."""
     content = job.content
     try:
         found = benefit.benefit(job.subject.path, job.made)

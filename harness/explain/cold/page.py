@@ -52,7 +52,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws the memory of the first worker and the memory that the second worker adds, for each way to share."""
+    """Draws the memory of the first worker and the memory added by the second worker, for each way to share."""
     shown = [row for row in rows if row["rounds"]]
     keys = {"first worker": "alone_bytes", "second worker": "growth_bytes"}
     return bars_in_rows(

@@ -36,7 +36,9 @@ OUTSIDE = (
 
 
 class Estimate(NamedTuple):
-    """A mean over trials, and half the width of its 95 % interval (Student's t), which is None with one trial."""
+    """A mean over trials, and half the width of its 95 % interval (Student's t), which is None if only one trial
+    exists.
+    """
 
     mean: float
     half: float | None

@@ -1,4 +1,4 @@
-"""Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
+"""Profiles a model with the profiler of the backend's framework, which reports kernels, times and nodes in the file.
 
 Profiled calls take turns with the same calls without the profiler, as in ort.py for ONNX Runtime.
 """

@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's file that the kernel computes after fusion.
 
-The runtime saves the graph that it executes. For most kernels, the output tensor has the same name as in the file, or
-the kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its output, which
-are a cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares the cut of the
-kernels that read its output. Each kernel therefore computes at least one node.
+The runtime saves the graph that it executes. For most kernels, the name of the output tensor is the same as in the
+file, or the kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its
+output, which are a cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares
+the cut of the kernels that read its output. Each kernel therefore computes at least one node.
 """
 
 import re
@@ -100,7 +100,7 @@ class _Tensors:
                 self.same[tensor] = file.originals.get(theirs, theirs)
 
     def _before_layout(self) -> dict[str, str]:
-        """Maps the input of a layout change to the file's tensor that the change outputs."""
+        """Maps the input of a layout change to the file's tensor that is the output of the same layout change."""
         before: dict[str, str] = {}
         for node in reversed(self._executed.nodes):
             if node.op_type in _LAYOUT:
@@ -148,8 +148,8 @@ class _Tensors:
             tensor = taker.outputs[0]
 
     def _by_structure(self, node: WiredNode) -> dict[int, str]:
-        """Returns the outputs of the file's node with the same operator and tensors. If several nodes match, the name
-        must also be the same.
+        """Returns the outputs of the node in the file that has the same operator and reads the same tensors. If several
+        nodes match, the name must also be the same.
         """
         data = known_data(node, self.same, self._executed)
         nodes: Sequence[WiredNode] = self._alike.get(key(node.op_type, data), ()) if data else ()
@@ -178,7 +178,7 @@ class _Cuts:
         """The cut of each executed node; empty if the node has no cut."""
 
     def _cut(self, node: WiredNode) -> tuple[int, ...]:
-        """Returns a node's cut; empty if no output is known, or if all outputs are inputs."""
+        """Returns a node's cut; empty if no output is known, or if every known output is also an input."""
         came_in = {self._same[t] for t in node.inputs if t in self._same}
         outputs = {self._same[t] for t in node.outputs if t in self._same} - came_in
         return tuple(sorted({i for tensor in outputs for i in self._behind(tensor)}))
@@ -230,8 +230,9 @@ class _Cuts:
         return left
 
     def nearest(self, index: int) -> tuple[int, ...]:
-        """Returns the cut of the nearest kernels that read this kernel's output. Without such kernels, returns the cut
-        of the nearest kernels before it. A layout change of a result belongs to the kernel that computed the result.
+        """Returns the cut of the nearest kernels that read this kernel's output. If no such kernels exist, returns the
+        cut of the nearest kernels before this kernel. A layout change of a result belongs to the kernel that computed
+        the result.
         """
         ways = [self._takers, self._makers]
         if self._executed.nodes[index].op_type == "ReorderOutput":

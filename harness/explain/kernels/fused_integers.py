@@ -24,9 +24,7 @@ def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
 
 
 def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> list[str]:
-    """Returns the file's tensors that an executed node reads, without constants. Returns [] if any of them is
-    unknown.
-    """
+    """Returns the file's tensors that an executed node reads, without constants. Returns [] if any tensor is unknown."""
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     return [] if "" in data else data
 
@@ -38,8 +36,8 @@ def _file_name(node: WiredNode) -> str:
 
 
 class IntegerKernels:
-    """Integer kernels, each of which computes an operator and the quantisation around it (QDQ).
-    ONNX Runtime renames their outputs. If it changes the layout, the new name contains a node's name. If it makes
+    """Integer kernels; each kernel computes an operator and the quantisation around the operator (QDQ). ONNX Runtime
+    renames the outputs of these kernels. If it changes the layout, the new name contains a node's name. If it makes
     signed integers unsigned, the new name has the prefix _TO_UNSIGNED.
     """
 
@@ -77,7 +75,7 @@ class IntegerKernels:
         return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Selects nodes by their weights if the weights kept their names, otherwise by the node name."""
+        """Selects nodes by the names of their weights if these names are unchanged, otherwise by the node name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -87,8 +85,8 @@ class IntegerKernels:
         return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
-        """Returns the quantised tensor from which a dequantised tensor is computed; for any other tensor, returns the
-        tensor itself.
+        """Returns the quantised tensor from which a dequantised tensor is computed, or `tensor` itself if it is not a
+        dequantised tensor.
         """
         file = self._file
         index = file.producers.get(tensor)
@@ -98,9 +96,10 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """Returns the quantised tensor that is computed from this tensor and its activation.
+        """Returns the quantised tensor that is computed from `tensor` or from the activation of `tensor`.
 
-        If no such tensor exists, returns the last tensor.
+        If no such tensor exists, returns the output of the last activation, or `tensor` itself if no activation
+        follows.
         """
         file = self._file
         while True:

@@ -26,11 +26,11 @@ class Kernel:
     parameter_bytes: int
     output_bytes: int
     allocated_bytes: int | None
-    """Bytes allocated minus bytes freed in the first run, or None if not reported. Later runs allocate everything as
-    one block.
+    """Bytes allocated minus bytes freed in the first run, or None if the framework does not report them. Later runs
+    allocate everything as one block.
     """
     start_ns: tuple[int, ...]
-    """One entry per run, relative to the start of the run. Empty if the framework does not report it."""
+    """One entry per run, relative to the start of the run. Empty if the framework does not report start times."""
     duration_ns: tuple[int, ...]
     """One entry per run, or a single entry with the mean of all runs."""
     implementation: str = ""
@@ -84,7 +84,9 @@ class LayerProfile:
 
     @property
     def is_by_call(self) -> bool:
-        """Whether kernels were timed in each call. If they were not, only their mean is known."""
+        """Whether kernels were timed in each call. If the kernels were not timed in each call, only their mean times
+        are known.
+        """
         return all(len(k.duration_ns) == len(self.profiled.wall_ns) for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:

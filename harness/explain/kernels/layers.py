@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-All means use the same runs, so that parts add up exactly to the whole. The fastest and the slowest fifth of the runs,
-by the time of the whole call, are left out. If a framework reports only the mean of all runs, that mean is used. This
-module has no side effects.
+All means use the same runs, so that the times of the parts add up exactly to the time of the whole call. The fastest
+and the slowest fifth of the runs are left out, ranked by the time of the whole call. If a framework reports only the
+mean of all runs, that mean is used. This module has no side effects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Layer:
     allocated_bytes: int | None
     macs: int | None
     """Work of the file's nodes without folded normalisation, or None if a node has no FLOP rule. If several kernels
-    compute a node, its work is divided among them in proportion to their times.
+    compute a node, the node's work is divided among these kernels in proportion to their times.
     """
     flops: int | None
     """Number of FLOPs, counted like `macs`."""
@@ -138,12 +138,12 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_share(self) -> float:
-        """Time that the profiler adds to a call, as a share of the unprofiled call. Noise can make it negative."""
+        """Time that the profiler adds to a call, as a share of the unprofiled call. Noise can make this share negative."""
         return self.call_ns / self.plain_ns - 1
 
     @property
     def profiler_cpu_share(self) -> float:
-        """CPU time that the profiler adds to a call, as a share.
+        """CPU time that the profiler adds to a call, as a share of the unprofiled call's CPU time.
 
         Other processes disturb CPU time less than wall time.
         """
@@ -151,14 +151,14 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_least_share(self) -> float:
-        """Time that the profiler adds to a call, as a share. Compares the fastest call of each kind, because it is
-        disturbed least.
+        """Time that the profiler adds to a call, as a share of the unprofiled call. Compares only the fastest profiled
+        and the fastest unprofiled call, because other processes disturb these calls least.
         """
         return self.least_call_ns / self.least_plain_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
-    """Returns the indices of the runs, without the runs with the fastest and the slowest calls."""
+    """Drops the fastest and the slowest runs (a share `trimmed` each), and returns the indices of all other runs."""
     drop = int(len(call_ns) * trimmed)
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
@@ -233,8 +233,8 @@ def _layer(
 def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
     """Counts the bytes that a kernel reads.
 
-    ONNX Runtime does not report weights that it converted to another layout, so the weights of the nodes are counted.
-    For an embedding, ONNX Runtime reports the whole table, even if a call reads only a few rows.
+    If ONNX Runtime converts weights to another layout, it does not report these weights, so the weights of the nodes
+    are counted. For an embedding, ONNX Runtime reports the whole table, even if a call reads only a few rows.
     """
     sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -291,7 +291,7 @@ def overhead(profile: LayerProfile) -> Overhead:
 
 
 def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -> dict[str, float]:
-    """Returns the time outside kernels, by name. Only ONNX Runtime separates its executor from the rest."""
+    """Returns the time outside kernels, by name. Only ONNX Runtime reports the executor's time separately."""
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
@@ -346,7 +346,7 @@ def dominant(values: Sequence[float]) -> str:
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """Returns the standard error of a series' median as a share of the median, ignoring stalls. Returns 0 for one
+    """Returns the standard error of the values' median as a share of the median, and ignores stalls. Returns 0 for one
     value.
     """
     middle = float(np.median(values))

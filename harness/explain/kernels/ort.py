@@ -1,4 +1,4 @@
-"""Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
+"""Profiles a model with ONNX Runtime's own profiler, which reports kernels, times and nodes in the file.
 
 Calls with and without the profiler alternate, which shows the profiler's cost. Reported latencies never come from a
 profiled run.
@@ -95,7 +95,7 @@ def interleaved(
     calls equally.
 
     around: a context for each call. The time to enter and leave the context is not measured.
-    repeats: number of calls in one measurement. The result is their mean.
+    repeats: number of calls in one measurement. A measurement is the mean over these calls.
     """
     around = around or [nullcontext] * len(calls)
     repeats = repeats or [1] * len(calls)

@@ -116,7 +116,9 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """Returns the executor's time, or 0 if the executor does not write this span. A subgraph has a separate span."""
+    """Returns the executor's time, or 0 if the profile does not contain the executor's span. The executor writes a
+    separate span for a subgraph.
+    """
     durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
     return max(durations_ns, default=0) * NS_PER_US
 
@@ -131,9 +133,9 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
-    """Returns one event per node of the executed graph, in its order.
-    The runtime usually executes nodes in the order in which it saved them. In parallel execution the order may differ,
-    and nodes are identified by name. A node without a name gets a name from its operator and number.
+    """Returns one event per node of the executed graph, in its order. The runtime usually executes the nodes in the
+    order in which they were saved. The order may differ in parallel execution; the nodes are then identified by name. A
+    node without a name gets a name from its operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:

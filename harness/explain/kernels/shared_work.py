@@ -19,7 +19,7 @@ _NO_PRODUCTS = frozenset(
 
 
 class Share(NamedTuple):
-    """A kernel's part of a node's work: from `begin` to `end`, in [0, 1]."""
+    """The part of a node's work that a kernel computes, from `begin` to `end` in [0, 1]."""
 
     begin: float
     end: float
@@ -42,7 +42,8 @@ def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
     """Divides work in proportion to the kernels' times. A kernel that only moves numbers gets work only if all kernels
-    of the node do so. If any kernel of a matrix product can multiply matrices, only such kernels get its work.
+    of the node only move numbers. If any kernel of a matrix product can multiply matrices, only such kernels get the
+    work of this product.
     multiplying: nodes that are matrix products.
     """
     by_node: dict[int, list[int]] = {}

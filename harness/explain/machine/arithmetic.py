@@ -1,4 +1,4 @@
-"""Tabulates peaks and products: the best rate of each library and precision, and the unit that computed it."""
+"""Tabulates peaks and products: the best rate of each library and precision, and the processor unit that computed it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Key = tuple[str, str, int]
 
 
 def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Measured]:
-    """Returns the point with the fastest call of each library, precision and number of threads."""
+    """Returns the point with the fastest call for each library, precision and number of threads."""
     best: dict[Key, Measured] = {}
     for point in of(points, benchmark):
         key = str(point.settings["library"]), str(point.settings["precision"]), point.threads
@@ -115,7 +115,7 @@ _EVIDENCE = [column.name for column in _HEADS].index("evidence")
 
 
 def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[str]]:
-    """Moves evidence that several rows share into notes. Returns the rows and the notes."""
+    """Moves evidence that several rows have in common into notes. Returns the rows and the notes."""
     counts = Counter(str(row[_EVIDENCE]) for row in rows)
     shared = [text for text, count in counts.items() if count > 1]
     left = [[*row] for row in rows]
@@ -125,8 +125,8 @@ def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[s
 
 
 def _without_empty(table: Table) -> Table:
-    """Omits the evidence and energy columns if they are empty. The columns are empty if all rows share the evidence or
-    if no meter worked.
+    """Omits the evidence and energy columns if they are empty. The columns are empty if all rows have the same evidence
+    or if no meter worked.
     """
     kept = [
         n

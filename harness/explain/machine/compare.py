@@ -17,7 +17,7 @@ NOISE = 2.0
 def tables(sides: Sequence[Content]) -> list[Table]:
     """Returns the tables.
 
-    sides: A, B, ... in order. For every other side, each number is also shown as a ratio to A's number.
+    sides: A, B, ... in order. For each side after A, each number is also shown as a ratio to A's number.
     """
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
     names = [letter(side) for side in range(len(sides))]

@@ -97,7 +97,7 @@ def _measure(
     *,
     quiet: bool,
 ) -> None:
-    """Adds the results to the content, machine.json and the database, one by one."""
+    """Adds each result to the content, machine.json and the database as soon as the point is measured."""
     if not quiet:
         for warning in hygiene.warnings([Fact(**fact) for fact in content["hygiene"]]):
             say(f"doubt: {warning}")

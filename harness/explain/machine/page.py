@@ -57,8 +57,8 @@ def _tail(content: Content) -> Iterator[str]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields a figure for each kind of benchmark with enough points. After a time limit, some kinds may have only one
-    size.
+    """Yields a figure for each kind of benchmark with enough points. If the time limit ended the measurement, some
+    kinds may have only one size.
     """
     points = [point for point in record.points(content) if not point.missing]
     for benchmark in peaks.ARITHMETIC:
@@ -80,7 +80,7 @@ def figures(content: Content) -> Iterator[Figure]:
 
 
 def _has_several(points: Sequence[Measured], setting: str) -> bool:
-    """Whether a curve over the setting has several points. A single point is shown only in the tables."""
+    """Whether a curve over the setting has more than one point. A single point is shown only in the tables."""
     return len({point.settings[setting] for point in points}) > 1
 
 

@@ -69,7 +69,7 @@ class Brick:
     weight_bytes: int
     """Bytes of the constants."""
     why_not: str | None
-    """Reason why the piece cannot be built or run; None if it can."""
+    """Reason why the piece cannot be built or run; None if the piece can be built and run."""
     why_private: str | None
     """Reason why the piece may contain trained numbers, or None. A piece with trained numbers is run on this machine
     but not published.
@@ -97,7 +97,9 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece. If no tensor leaves the piece, the last layer's output is returned instead."""
+        """The tensors that leave the piece. If no tensor leaves the piece, the list contains the last layer's output
+        instead.
+        """
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -303,10 +305,11 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Returns, by name, the tensor values that determine the branch of an If and the iterations of a Loop.
+    """Returns the values of the tensors that determine the branch of an If and the number of iterations of a Loop, by
+    tensor name.
 
     feeds: inputs of the whole model. The result is empty if no such tensor enters a cut or if the model does not run.
-    The branches then depend on made-up numbers.
+    If the result is empty, the branches depend on made-up numbers.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

@@ -46,8 +46,8 @@ def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Returns the names of the piece's outputs that other layers or the model's user read. If a layer outside the piece
-    reads a DequantizeLinear node, the input of that node is returned instead.
+    """Returns the names of the piece's outputs that other layers read or that are outputs of the model. If a layer
+    outside the piece reads a DequantizeLinear node, the input of that node is returned instead.
     """
     inside = {node.index for node in piece}
     return [

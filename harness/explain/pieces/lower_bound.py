@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Path(NamedTuple):
-    """A chain of layers, each of which reads the output of the previous layer.
+    """A chain of layers; each layer reads the output of the previous layer.
 
     units: positions of the layers, in order.
     """
@@ -20,7 +20,7 @@ class Path(NamedTuple):
 
 
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
-    """Returns the slowest chain. More workers cannot make the model faster than this chain.
+    """Returns the slowest chain of layers. More workers cannot make the model faster than this chain.
 
     unit_ns: (n,) in topological order. needs: (n,) the positions of the earlier units for which each unit waits.
     """

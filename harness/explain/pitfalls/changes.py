@@ -130,7 +130,9 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
-    """Yields a change per format. Skips the first format of the baseline's backend, because it is the baseline."""
+    """Yields a change per format. Skips the first format of the baseline's backend, because this format is the
+    baseline.
+    """
     for i, name in enumerate(formats):
         if i or backend != baseline:
             options = (("format", name),)
@@ -162,7 +164,7 @@ def _possible(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | I
 def _other_options(
     steps: Steps, kind: str, name: str, options: Sequence[str]
 ) -> Iterator[StepChange | Impossible]:
-    """Yields every other combination of these options of one step."""
+    """Yields every other combination of these options for one step."""
     step = _find(steps, name)
     if step is None:
         yield Impossible(kind, "any other", f"the model declares no step {name}")
@@ -237,7 +239,7 @@ def _through_float16(x: Array) -> Array:
 
 
 def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
-    """Yields mistakes that pass every shape check."""
+    """Yields mistakes that no shape check detects."""
     names = ("bytes of the other order", "height and width swapped")
     if len(shape) != 4:
         reason = f"the input has {len(shape) - 1} dimensions, but an image has 3"

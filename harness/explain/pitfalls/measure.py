@@ -212,7 +212,7 @@ def _verdict(
 
 def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
     """Whether the score gets worse by more than twice its standard error, or the metric refuses the changed answers.
-    Only changed answers affect the score, so the standard error is the square root of their number.
+    Only changed answers affect the score, so the standard error is the square root of the number of changed answers.
     """
     if score is None or base.score is None:
         return True

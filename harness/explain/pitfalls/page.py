@@ -83,7 +83,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """Draws a bar per change, coloured by verdict. values: in %. None is drawn without a bar."""
+    """Draws a bar per change, coloured by verdict. values: in percent. No bar is drawn for None."""
     by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
     return bars_in_rows(
         title,

@@ -29,7 +29,7 @@ _PALETTE = ("#1f7a5c", "#a84a25", "#7b5ea7", "#7d640f", "#b03a6b", "#346c7d", "#
 """Colours on which white text is readable: their contrast is at least 4.5."""
 
 _LONGEST_NAME = 28
-"""Maximum number of characters shown of a name in the flame view."""
+"""Maximum number of characters of a name in the flame view."""
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
@@ -38,7 +38,7 @@ def write(profiled: Profiled, folder: Path) -> Path:
 
 
 def articles(profiled: Profiled, folder: Path) -> list[Article]:
-    """folder: the folder that the error names if its files do not fit together."""
+    """folder: the folder that an error message names if the folder's files do not fit together."""
     tables = profile_tables(profiled, folder)
     head = [f"<h1>Profile · {escape(_name(profiled, folder))}</h1>", *_head(profiled)]
     stages = ("stage", "stages")
@@ -136,13 +136,13 @@ def _flame(profiled: Profiled) -> Figure:
 
 
 def _kind(box: tuple[str, str, str, float]) -> str:
-    """Returns the type of a kernel or group of kernels, otherwise the name."""
+    """Returns the type of a kernel or group of kernels; for any other box, returns the name."""
     parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
     return parts[0].removeprefix("type ") if parts else box[1]
 
 
 def _colour(kind: str, types: Sequence[str]) -> str:
-    """Returns a colour for each kernel type, in the order of their times. Further types are grey or blue."""
+    """Returns the colour of a kernel type; the types are in the order of their times. All other boxes are grey or blue."""
     if kind in types:
         return _PALETTE[types.index(kind) % len(_PALETTE)]
     return {"query": "#4d5963", "infer": "#23618f", "kernels": "#2a78b5"}.get(kind, _UNKNOWN)

@@ -12,8 +12,8 @@ from harness.machine.kernel import text
 from harness.types import Array
 
 HUGE_FROM_BYTES = 4 << 20
-"""From this size on, buffers use huge pages, because NumPy requests them too (numpy/_core/src/multiarray/alloc.c).
-Without huge pages, the buffers would be slower than a user's arrays.
+"""Buffers of at least this size use huge pages, because NumPy requests huge pages too
+(numpy/_core/src/multiarray/alloc.c). Without huge pages, the buffers would be slower than a user's arrays.
 """
 
 _UNKNOWN_CACHE_BYTES = 64 << 20
@@ -39,8 +39,8 @@ def touched(size: int) -> Array:
 
 
 def last_cache_bytes() -> int:
-    """Returns the size of the largest cache that the kernel reports for the first processor, or 64 MiB if it reports
-    none.
+    """Returns the size of the largest cache that the kernel reports for the first processor, or 64 MiB if the kernel
+    reports no cache.
     """
     folders = (CPUS / "cpu0/cache").glob("index*")
     sizes = [parse_size(text(folder / "size")) for folder in folders]
@@ -48,15 +48,16 @@ def last_cache_bytes() -> int:
 
 
 def parse_size(size: str) -> int | None:
-    """Parses a size: '1024K' becomes 1048576."""
+    """Parses a size, for example '1024K' to 1048576."""
     match = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def evictor() -> Callable[[], object]:
-    """Returns a function that evicts the caches' content by reading and writing twice the size of the last cache.
+    """Returns a function that evicts the caches' content by reading and writing a buffer of twice the size of the last
+    cache.
 
-    Filling the buffer would not be enough, because the C library's writes of large blocks bypass the caches.
+    Filling this buffer would not be enough, because the C library's writes of large blocks bypass the caches.
     """
     other = touched(2 * last_cache_bytes())
     return lambda: np.add(other, 1, out=other)

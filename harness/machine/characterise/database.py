@@ -29,7 +29,7 @@ class Key(NamedTuple):
     versions: str
     """Versions of the computing library and of the measuring method (recipe)."""
     settings: str
-    """The length of the measurement."""
+    """The settings for the length of the measurement."""
 
 
 class Database:
@@ -57,7 +57,8 @@ class Database:
         return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
 
     def newest(self, machine: str, versions: Collection[str] | None = None) -> list[Any]:
-        """Returns a machine's newest result for each point with one of the versions and with any settings.
+        """Returns a machine's newest result for each point; the result must have one of the versions but may have any
+        settings.
 
         versions: None for any version.
         """
@@ -73,7 +74,7 @@ class Database:
         ]
 
     def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
-        """Adds results, which replace earlier results. results: (key, point, result)."""
+        """Adds results, which replace earlier results for the same key and point. results: (key, point, result)."""
         now = utc_text()
         rows = [(*key, point, now, json.dumps(result)) for key, point, result in results]
         with self._open() as db:

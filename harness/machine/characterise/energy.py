@@ -30,7 +30,7 @@ class Counter:
         self._before = opened.meter.read()
 
     def joules(self) -> float:
-        """Returns the joules so far. Raises OSError, or the exception of a source that could not be read."""
+        """Returns the joules so far. Raises OSError, or the exception of a power source that could not be read."""
         after, total = self._opened.meter.read(), 0.0
         for place in self._packages:
             now, then = after[place], self._before[place]
@@ -44,8 +44,8 @@ class Counter:
 
 
 def packages(sources: Sequence[PowerSource]) -> list[int]:
-    """Returns the positions of the processor packages among the sources. A package includes its parts, such as the
-    cores.
+    """Returns the positions of the processor packages in `sources`. The energy of a package includes the energy of its
+    parts, such as the cores.
     """
     whole = [i for i, source in enumerate(sources) if "package" in source.name]
     return [i for i in whole if "/" not in sources[i].name]

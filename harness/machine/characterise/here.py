@@ -29,7 +29,7 @@ class Rates(NamedTuple):
     flops_per_s: float
     """Rate of fp32 products, in FLOP/s."""
     bytes_per_s: float
-    """Rate at which a copy larger than the caches reads and writes, in bytes/s."""
+    """Rate of a copy larger than the caches, in bytes read and written per second."""
     int8_per_s: float | None = None
     """Rate of int8 products in operations/s, or None if it was not measured."""
 
@@ -63,7 +63,7 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the rates like `stored`, or {} if the database cannot be read; for verbs that also work without the
+    """Returns the same rates as `stored`, or {} if the database cannot be read; for verbs that also work without the
     rates.
     """
     try:
@@ -73,7 +73,7 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the stored fields of `Rates` for a machine when all its cores compute, or {} if none are stored. machine:
+    """Returns the stored fields of `Rates` for a machine if all its cores compute, or {} if none are stored. machine:
     as in environment.json.
     """
     if not database.is_file() or "cores_usable" not in machine:
@@ -90,7 +90,7 @@ def _named(results: list[Any]) -> dict[str, Any]:
 
 
 def rates_of(points: list[Measured], threads: int) -> dict[str, float]:
-    """Returns the fields of `Rates` that the points determine."""
+    """Returns the fields of `Rates` that can be computed from the points."""
     products, copies = peaks.arithmetic(points), peaks.memory(points)
     found = {
         "flops_per_s": products.get((FP32, threads)),

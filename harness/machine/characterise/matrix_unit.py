@@ -23,12 +23,12 @@ _KERNELS = {
 _PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
 
 RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 1.3)}
-"""Maps a precision to two thresholds for its rate relative to the fp32 rate. Below the first threshold, the product did
-not use the unit. Above the second threshold, it did.
+"""Maps a precision to two thresholds for its rate relative to the fp32 rate. If the rate is below the first threshold,
+the product did not use the unit. If the rate is above the second threshold, the product used the unit.
 
-Without VNNI, an int8 product needs three instructions for four times as many numbers, so it reaches at most 4/3 of the
-fp32 rate. With VNNI, it reaches 4 times the fp32 rate. Without a bf16 unit, the numbers are first converted to fp32, so
-the rate is at most the fp32 rate.
+Without VNNI, an int8 product needs three instructions for four times as many numbers, so its rate is at most 4/3 of the
+fp32 rate. With VNNI, its rate is 4 times the fp32 rate. Without a bf16 unit, the numbers are first converted to fp32,
+so the rate is at most the fp32 rate.
 """
 
 

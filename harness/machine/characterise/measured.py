@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def variation(self) -> float | None:
-        """Coefficient of variation: standard deviation over mean."""
+        """Coefficient of variation, which is the standard deviation divided by the mean."""
         return None if self.std_ns is None else self.std_ns / fmean(self.repetitions_ns)
 
     @property
@@ -64,7 +64,7 @@ class Measured:
 
     @property
     def peak_per_s(self) -> float | None:
-        """Work per second of the fastest call, which is the peak because noise can only slow calls down."""
+        """Work per second of the fastest call; this rate is the peak, because noise can only slow calls down."""
         return self.work / self.fastest_ns * 1e9 if self.work and self.fastest_ns else None
 
     @property

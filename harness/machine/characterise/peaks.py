@@ -9,7 +9,7 @@ from harness.machine.characterise.measured import Measured, of
 
 ARITHMETIC = ("gemm", "convolution")
 COPY, COPY_BYTES = "memory-copy", 2**26
-"""Benchmark and size of the copy that serves as the memory peak, because it does not fit into a cache."""
+"""Benchmark and size of the copy whose rate is the memory peak; a copy of this size does not fit into a cache."""
 
 
 class Peak(NamedTuple):
@@ -20,7 +20,7 @@ class Peak(NamedTuple):
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls down."""
+    """Returns the highest rate of any call, per precision and number of threads. Noise can only slow calls down."""
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):

@@ -21,10 +21,12 @@ LIMIT_S = 60.0
 """
 
 LEAST_S = 10.0
-"""Each point is allowed at least this time, even if less is left, because a busy machine needs it to load a library."""
+"""Each point is allowed at least this time, even if less time is left, because a busy machine needs this time to load a
+library.
+"""
 
 START_S = 4.0
-"""Estimated time for starting a process and loading a library."""
+"""Estimated time for starting a process and for loading a library."""
 
 WARM_UP_FACTOR = 1.25
 """Estimated time for a point with its warm-up, relative to the time for its repetitions."""
@@ -60,7 +62,7 @@ class Planned(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Reports that measuring a point has begun (the result is None) or has finished."""
+    """Reports that the measurement of a point has begun (the result is None) or has finished."""
 
     planned: Planned
     result: Mapping[str, Any] | None = None
@@ -74,7 +76,7 @@ def planned(benchmarks: Sequence[str], most_threads: int) -> Iterator[Planned]:
 
 
 def expected_s(points: Sequence[Planned], plan: Plan) -> float:
-    """Returns an estimate of the time that the points take on an idle machine."""
+    """Returns an estimate of the time that measuring the points takes on an idle machine."""
     return sum(_expected_s(group, plan) for group in _groups(points))
 
 
@@ -123,7 +125,7 @@ class _Limits(NamedTuple):
     all_s: float
 
     def left_out(self) -> str:
-        """Returns the reason why no further point in the group may start, or '' while time is left."""
+        """Returns the reason why no further point in the group may start, or '' if time is left."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
@@ -134,7 +136,7 @@ class _Limits(NamedTuple):
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Measures points in one process. Removes each point from `left` that was measured or that ended the process.
+    """Measures points in one process. Removes each measured point from `left`, and also a point that ended the process.
 
     Returns the name of the point that hung, or ''.
     """
@@ -175,7 +177,7 @@ def _no_result(limit_s: float) -> str:
 def _next_point(
     channel: Channel, left: list[Planned], limit_s: float
 ) -> Generator[Event, None, str]:
-    """Yields the events for one point. Returns the reason why no more events follow, or ''."""
+    """Yields the events for one point. Returns the reason why the process sends no more events, or ''."""
     try:
         while (message := channel.receive(limit_s)) is not None:
             if message["event"] == "begin":

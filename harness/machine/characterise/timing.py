@@ -16,28 +16,28 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""Shorter calls are timed in groups that take at least this time, unless other work must run between the calls. Reading
+"""Shorter calls are timed in groups that take at least this time, unless other work must run between two calls. Reading
 the clock twice takes less than 1 % of this time.
 """
 
 LEAST_CALLS = 5
-"""Each repetition makes at least this many calls, even if the calls or the work between them are slow."""
+"""Each repetition makes at least this many calls, even if the calls or the work between the calls are slow."""
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
-"""After LEAST_REPEATS repetitions, a point ends early when the repetitions' coefficient of variation is at most STEADY.
+"""A point ends early if the coefficient of variation is at most STEADY after at least LEAST_REPEATS repetitions.
 """
 
 
 class Plan(NamedTuple):
-    """How long, and how many times, each point is measured."""
+    """Number of repetitions and total time per point."""
 
     repeats: int = 5
     """Maximum number of repetitions."""
     point_ns: int = 250_000_000
     """Minimum total time of a point's repetitions."""
     thorough: bool = False
-    """Whether every point makes all repetitions, even if it could end early."""
+    """Whether every point makes all repetitions, even if the point could end early."""
 
     @property
     def repetition_ns(self) -> float:

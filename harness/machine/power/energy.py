@@ -1,7 +1,7 @@
 """Computes the energy of a run from the readings of meters within LoadGen's window.
 
-LoadGen logs `power_begin` and `power_end` in UTC at the beginning and the end of the measured part. Meters are read
-from before the measured process starts until after it ends.
+LoadGen logs `power_begin` and `power_end` in UTC at the beginning and the end of the measured part. The meters are read
+from the time before the measured process starts until after the process ends.
 """
 
 import csv
@@ -20,11 +20,11 @@ from harness.types import Array, PowerSource
 POWER_CSV = "power.csv"
 
 END_NS = 200 * NS_PER_MS
-"""The energy is unknown if no reading lies within this time of each end of the window."""
+"""The energy is unknown unless a reading lies within this time of each end of the window."""
 
 GAP_NS = NS_PER_S
-"""The energy is unknown if two successive readings are further apart. peak_watts is a mean over approximately this
-time.
+"""The energy is unknown if the time between two successive readings exceeds this limit. peak_watts is a mean over
+approximately this time.
 """
 
 MOST_JOULES = 1e4
@@ -32,8 +32,8 @@ MOST_JOULES = 1e4
 """
 
 MOST_WATTS = 1e6
-"""If a source reads more than this on average over a second, its energy is unknown. A rack full of accelerators draws a
-fifth of this power.
+"""If a source reads more than this on average over a second, the source's energy is unknown. A rack full of
+accelerators draws one fifth of this power.
 """
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
@@ -134,7 +134,7 @@ def utc_ns(text: str) -> int:
 def cut(
     source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
 ) -> Energy | NoReading:
-    """Returns the energy between begin_ns and end_ns. Both times need readings before and after them.
+    """Returns the energy between begin_ns and end_ns. Readings are needed before and after each of these two times.
 
     Counters are interpolated at both times. Power readings are integrated by the trapezoid rule. readings: (wall clock
     in ns, joules or watts).

@@ -19,10 +19,10 @@ class Opened(NamedTuple):
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Enters the meters in order;
+    """Enters the meters in order; `stack` leaves the meters.
 
-    `stack` leaves them. Raises a single error with the problems of all meters: PluginUnavailable if all problems are of
-    this type, otherwise ConfigError.
+    Raises a single error with the problems of all meters: PluginUnavailable if all problems are of this type, otherwise
+    ConfigError.
     """
     meters: list[Opened] = []
     problems: list[HarnessError] = []
@@ -47,7 +47,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
 
 
 def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns [] if the names of all meters are known, otherwise all problems with the meters, like `refusal`."""
+    """Returns [] if the names of all meters are known; otherwise returns the same problems as `refusal`."""
     try:
         for name, _ in specs:
             registry.check_name("meter", name)
@@ -68,7 +68,7 @@ def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 @contextmanager
 def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
-    """Enters the meter, and ignores errors when leaving it, because all readings have been made by then."""
+    """Enters the meter, and ignores errors on leaving the meter, because all readings have been made by then."""
     entered = meter.__enter__()
     try:
         yield entered
@@ -84,7 +84,7 @@ def availability() -> Iterator[tuple[str, str]]:
     """Yields the name of each built-in meter, and the reason why the meter does not work on this machine, or '' if it
     works.
 
-    Skips meters from other packages, because checking them would run their code.
+    Skips meters from other packages, because a check would run the code of these packages.
     """
     for name, entry in registry.METERS.items():
         if not entry.installed:

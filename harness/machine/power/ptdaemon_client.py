@@ -16,7 +16,7 @@ WORKLOAD = "workload.sh"
 """
 
 END_LIMIT_S = 30.0
-"""After SIGTERM, the client's run is given this time to save its measurements."""
+"""After SIGTERM, the client's run has this much time to save its measurements."""
 
 _LINE = re.compile(r"client \S+ \S+ \[(?P<level>[A-Z]+)\] (?P<text>.*)")
 _MODE = re.compile(r"Running workload in (\w+) mode")

@@ -19,8 +19,8 @@ SOURCE = PowerSource(
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""The samples do not cover the window if two of them are further apart. The analyser takes one sample per second, and
-one sample may be lost.
+"""The samples do not cover the window if the time between two samples exceeds this limit. The analyser takes one sample
+per second, and one sample may be lost.
 """
 
 
@@ -57,8 +57,8 @@ class PtdaemonLog:
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
-        """Returns the mean power of the samples in the window multiplied by the window's length. peak_watts: the
-        highest sample.
+        """Returns the energy, which is the mean power of the samples in the window multiplied by the window's length.
+        peak_watts: the highest sample.
 
         Source: mlcommons/inference tools/submission, get_power_metric.
         """

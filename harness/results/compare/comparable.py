@@ -40,10 +40,10 @@ def refusals(
 ) -> Iterator[str]:
     """Yields each reason why the sides must not be ranked, in one line.
 
-    answers: agreement of the answers in the sides' first runs; None without answers. optimised: whether the second side
-    is a faster version of the first. If optimised is set, the model file and the settings may differ, but the accuracy
-    must be known, unless only_speed is set. If an accuracy is unknown, the models must have
-    the same name. only_speed: whether the user chose the numbers to judge and left out the accuracy.
+    answers: agreement of the answers in the sides' first runs; None without answers.
+    optimised: whether the second side is a faster version of the first. If optimised is set, the model file and the
+    settings may differ, but the accuracy must be known, unless only_speed is set. If an accuracy is unknown, the models
+    must have the same name. only_speed: whether the user chose the numbers to judge and left out the accuracy.
     """
     misses = one_misses(before, after)
     for run in {run.folder: run for run in (*before, *after)}.values():

@@ -226,7 +226,7 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
     if headline.verdict in (BETTER, WORSE):
         return f"is {times(headline)} as fast as A at {name}"
     if headline.verdict == comparison.verdict == UNDECIDED:
-        return f"is {times(headline)} as fast as A at {name} in these runs: {_would_do(comparison)}"
+        return f"is {times(headline)} as fast as A at {name}; {_would_do(comparison)}"
     if headline.verdict == UNDECIDED:
         return f"is {times(headline)} as fast as A at {name}, which is undecided"
     return f"is as fast as A at {name}: {times(headline)}"

@@ -172,7 +172,7 @@ def _stages(run: Evidence) -> Figure:
     shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
-    names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
+    names = [f"{first:g}–{last:g}" for first, last in pairwise(marks[shown].tolist())]  # noqa: RUF001
     means = {}
     waits = waits_of_all(run.plan.scenario)
     for stage in (edge for edge in run.done.edges if edge not in waits):

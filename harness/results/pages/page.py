@@ -389,23 +389,26 @@ _CLAUSE = re.compile(r"; (?![^(]*\))")
 """Matches a semicolon that is not between parentheses."""
 
 
-_WORDS = frozenset(("undecided", "no", "only", "nothing", "stopped"))
+_WORDS = frozenset(
+    ("undecided", "no", "only", "nothing", "stopped", "better", "worse", "mixed", "equal", "cold")
+)
 """First words that begin with a capital letter on a page. Other first words are names or numbers."""
 
 
-def headline(text: str) -> str:
-    """Returns HTML for the sentence that answers the question of a page.
+def headline(text: str, kind: str = "") -> str:
+    """Returns HTML for the sentence that answers the question of a page. kind: class of the sentence's colour.
 
     The first clause is the headline. The clauses after the first semicolon are a smaller line.
     """
-    if text.split(" ", 1)[0] in _WORDS:
+    if text.split(" ", 1)[0].rstrip(":") in _WORDS:
         text = text[:1].upper() + text[1:]
+    classes = f"headline {kind}".strip()
     found = _CLAUSE.search(text)
     if found is None:
-        return f'<p class="headline">{escape(text)}</p>'
+        return f'<p class="{classes}">{escape(text)}</p>'
     rest = text[found.end() :]
     more = f'<p class="lead">{escape(rest[:1].upper() + rest[1:])}</p>'
-    return f'<p class="headline">{escape(text[: found.start()])}</p>{more}'
+    return f'<p class="{classes}">{escape(text[: found.start()])}</p>{more}'
 
 
 _ASIDE = re.compile(r" \(([^()]*)\)")

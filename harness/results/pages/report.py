@@ -127,7 +127,7 @@ def _top(run: RunFiles) -> Iterator[str]:
     answer = answer_of(result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
     words = [result["scenario"], result["backend"], result["model"], result["dataset"]]
-    about = escape(" · ".join(map(str, words)))
+    about = escape(" · ".join(dict.fromkeys(map(str, words))))
     yield f'<h1><span class="badge {kind}">{escape(answer.verdict)}</span> {about}</h1>'
     yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
     yield f'<p class="quiet">{escape(answer.question)}</p>'

@@ -366,8 +366,7 @@ class Tokens(TypedDict):
     changed_prompts: int
     """Number of prompts for which the server's token count differs from the token ids that were sent."""
     varied_prompts: int
-    """Number of answers for which the server's count of prompt tokens differs from the first count for the same prompt.
-    """
+    """Number of answers for which the server's count of prompt tokens differs from its first count for the prompt."""
     long_prompts: int
     """Number of prompts for which the server's count is impossible. The limit is one token per byte plus 16, or plus
     1,024 for a chat.
@@ -511,8 +510,7 @@ class Probes(TypedDict):
     answered: int
     """Number of probes that were answered."""
     failed: int
-    """Number of probes that were refused, were cut off or got a wrong answer. Such probes do not make the run INVALID.
-    """
+    """Number of probes that were refused, cut off or answered wrongly. These do not make the run INVALID."""
     unanswered: int
     """Number of probes that got no answer within 10 s after the load."""
     latency_ns: TokenTimes | None
@@ -607,8 +605,7 @@ class Media(TypedDict):
     seconds: float
     """Duration of all sound in s."""
     per_s: float | None
-    """Seconds of sound per s, from the first scheduled query to the last answer; null if no time passed between them.
-    """
+    """Seconds of sound per s, from the first scheduled query to the last answer; null if this time is 0."""
     real_time_factor: float
     """Sum of the latencies divided by the duration of the sound. Below 1, an answer takes less time than its sound."""
 

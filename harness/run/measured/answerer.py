@@ -14,7 +14,9 @@ from harness.types import Backend, Batch, Dataset, HasOutputs, show_shape
 
 
 def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
-    """Returns the dataset's batch. If the dataset raises an error, raises PluginUnavailable with the dataset's name."""
+    """Returns the batch that the dataset makes from these samples. Raises PluginUnavailable with the dataset's name if
+    the dataset raises an error.
+    """
     try:
         return dataset.batch(indices)
     except (Exception, SystemExit) as e:
@@ -22,7 +24,7 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance, with its dataset and postprocessing. The methods also raise the errors of plug-ins."""
+    """One instance, with its dataset and postprocessing. The methods do not catch the errors that plug-ins raise."""
 
     backend: Backend
     dataset: Dataset

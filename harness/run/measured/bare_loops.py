@@ -1,8 +1,8 @@
 """Times the bare loops of one placement in a separate process, one batch size after another.
 
-Within a process, a framework's instances share some threads, memory and settings. In a separate process, this placement
-does not share them with other placements. If a placement cannot be loaded or crashes the process, other placements are
-not affected.
+Within a process, a framework's instances share some threads, memory and settings. Each placement gets a separate
+process, so that different placements do not share them. If a placement cannot be loaded or crashes the process, other
+placements are not affected.
 
     receives   setup    the configuration with the placement, and the batch sizes
     sends      loaded   the backend's tunable options, and the batch size that the file fixes
@@ -32,8 +32,7 @@ SIZE_LIMIT_S = 0.06
 
 GROWTH = 1.02
 PATIENCE = 2
-"""Larger sizes are skipped after this many consecutive sizes that did not raise samples/s by the factor GROWTH, as in a
-manual search.
+"""Larger sizes are skipped after this many consecutive sizes that did not raise samples/s by the factor GROWTH.
 """
 
 _QUIET = 0.25

@@ -46,7 +46,7 @@ def busy_at(
 ) -> tuple[Sequence[Answerer], int]:
     """Returns the instances that `concurrency` queries in flight keep busy, and the batch size of each instance.
 
-    concurrency: number of queries in flight. If it is None, every instance is busy with its largest batch.
+    concurrency: if None, every instance is busy with a batch of `largest` samples.
     """
     if concurrency is None:
         return answerers, largest

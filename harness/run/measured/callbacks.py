@@ -34,8 +34,8 @@ class SampleCallbacks:
     Garbage collection is off between load and unload, in this process and in the processes of `separate`.
 
     LoadGen calls `load` and `unload` on its issuing thread. After `load`, that thread is bound to `cpus` (() for any).
-    Binding it earlier would also bind the threads that LoadGen and the dataset start before `load`, which must not
-    share these processors. If the thread only issues queries, it also gets a short time slice.
+    Binding the thread earlier would also bind the threads that LoadGen and the dataset start before `load`, which must
+    not share these processors. If LoadGen's thread only issues queries, it also gets a short time slice.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class SampleCallbacks:
 def issuing(
     dispatcher: Dispatcher, die: Die, order: Callable[[int], list[int]] | None = None
 ) -> Callable[[list[int], list[int]], None]:
-    """Returns the issue callback. order: returns the given number of samples, which replace LoadGen's choice."""
+    """Returns the issue callback. order: returns the given number of sample indices, which replace LoadGen's choice."""
 
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
@@ -196,7 +196,7 @@ def _peak_bytes() -> int | None:
 
 
 def _forget_peak() -> str | None:
-    """Resets the peak that `_peak_bytes` reads. Returns the reason if it failed; None if it succeeded."""
+    """Resets the peak that `_peak_bytes` reads. Returns the reason if the reset failed; None if it succeeded."""
     try:
         CLEAR_REFS.write_text("5")
     except OSError as e:

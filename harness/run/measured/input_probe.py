@@ -1,7 +1,7 @@
 """Probes an instance after the run, to check that it computes each input and that its answers depend on the inputs.
 
-The instance is called as in the run: `Instance.answer` runs on a thread with the name of LoadGen's thread. Its dataset,
-responder and journal are replaced by objects of this module. The probe makes two comparisons:
+The instance is called as in the run: `Instance.answer` runs on a thread with the name of LoadGen's thread. The
+instance's dataset, responder and journal are replaced by objects of this module. The probe makes two comparisons:
 
 time      Times a new batch with slightly changed values, the same batch again, and a batch of the dataset, in turns.
           MLPerf's audit TEST04 compares two runs for this purpose.
@@ -60,8 +60,8 @@ def probe(
     """Returns `probed` for the `ended` message, which harness/results/evidence/input_probe.py reads.
 
     loaded: samples that the dataset has loaded. sizes: batch sizes, best first. The first size that takes no
-    longer than most_s is probed. A probe ends early if it takes twice most_s. tolerance: maximum difference between
-    equal answers, as in `is_close`.
+    longer than most_s is probed. A probe ends early after twice most_s. tolerance: maximum difference between equal
+    answers, as in `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -76,7 +76,7 @@ def probe(
 
 
 class _Inputs:
-    """A dataset that makes the batch of the given indices, but returns other inputs in it."""
+    """A dataset that returns the batch of the given indices with different inputs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -87,7 +87,7 @@ class _Inputs:
 
 
 class _Recorder:
-    """Replaces the responder and the journal. Keeps the last answers and the time that they took."""
+    """Replaces the responder and the journal. Keeps the last answers and the time that the backend took."""
 
     def __init__(self) -> None:
         self.rows: list[Array] = []
@@ -102,7 +102,7 @@ class _Recorder:
         return wall_ns()
 
     def batch(self, *row: Any) -> None:
-        """Accepts a row as `Writer.batch` does, and keeps the batch's time in the backend."""
+        """Accepts a row as `Writer.batch` does, and keeps the time that the batch spent in the backend."""
         _first, _indices, _failed, _taken, gathered_ns, inferred_ns, *_ = row
         self.took_ns = inferred_ns - gathered_ns
 
@@ -224,7 +224,9 @@ class _Probe:
 
 
 def _without(index: int, row: Array) -> Array:
-    """Returns the answer with its dataset index replaced by 0, because a postprocessing step may insert the index."""
+    """Returns the answer with the sample's dataset index replaced by 0, because a postprocessing step may insert the
+    index.
+    """
     return np.where(row == index, row.dtype.type(0), row) if row.dtype.kind in "iuf" else row
 
 

@@ -17,9 +17,9 @@ def run_load(
     outdir: Path,
     name: Callable[[], str] | None = None,
 ) -> None:
-    """Runs the load on a new thread, and waits until every query is answered. Raises the run's error.
+    """Runs the load on a new thread, and waits until every query is answered. Raises the error that ended the run.
 
-    name: the same as in `start_test`.
+    name: has the same meaning as in `start_test`.
     """
     settings = settings_for(plan) if scheduler is None else None
 

@@ -62,7 +62,8 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
 def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
     """Calls `work` and then keeps the thread alive until the process ends. Otherwise, LoadGen's next run may crash.
 
-    If the thread has ended, LoadGen frees the thread's log buffers in the next run, and may access them afterwards.
+    If the thread ended earlier, LoadGen would free the thread's log buffers in the next run, and might access them
+    afterwards.
     Source: IOThread in logging.cc of LoadGen 6.0.17 erases the logger of an ended thread and then swaps its buffers.
     """
     try:

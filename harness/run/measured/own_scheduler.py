@@ -1,7 +1,6 @@
-"""Issues queries in place of LoadGen's StartTest: at recorded times, or with a fixed number in flight.
+"""Issues queries in place of LoadGen's StartTest: at recorded times, or with a fixed number of queries in flight.
 
-The callbacks, dispatchers, responders and the journal are the same as under LoadGen. Such a run is never an MLPerf
-result.
+The callbacks, dispatchers, responders and journal are the same as under LoadGen. Such a run is never an MLPerf result.
 """
 
 import json
@@ -135,7 +134,7 @@ class Scheduler:
         samples: Array,
         begin: Callable[[], int] = wall_ns,
     ) -> None:
-        """samples: (queries,) dataset index of each query. begin: as in `scheduler_for`."""
+        """samples: (queries,) dataset index of each query. begin: has the same meaning as in `scheduler_for`."""
         self._journal = journal
         self._start_ns = begin
         self._held = list(range(plan.performance_count))
@@ -152,7 +151,7 @@ class Scheduler:
         )
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Takes answers and copies some of them. Their times are already in the journal."""
+        """Takes answers, and copies the drawn answers. The times of the answers are already in the journal."""
         if self._log is not None:
             self._log.take(responses)
 
@@ -169,7 +168,7 @@ class Scheduler:
 
     @property
     def _wanted(self) -> int:
-        """Returns the number of answers after which the run ends once all queries have been issued."""
+        """Returns the number of answers for which the run waits after it has issued the last query."""
         return self._journal.issued if self._journal.ends else len(self._samples)
 
     def _issue_all(self, issue: _Issue) -> None:
@@ -218,7 +217,7 @@ class Replay(Scheduler):
 
 
 class FramesInRealTime(Replay):
-    """Issues the frames of all streams when they are due. The dispatcher chooses the sequences to play."""
+    """Issues each frame of every stream when the frame is due. The dispatcher chooses the sequences to play."""
 
     def __init__(self, plan: LoadPlan, journal: Journal, after_ns: Array) -> None:
         super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), after_ns)
@@ -228,7 +227,7 @@ class FramesInRealTime(Replay):
 
 
 class Receiver(Protocol):
-    """A dispatcher with one receiving thread, which calls `follow` after each turn. wake: wakes this thread."""
+    """A dispatcher with one receiving thread, which calls `follow` after each turn. wake: wakes the receiving thread."""
 
     follow: Callable[[], None] | None
 
@@ -240,7 +239,7 @@ class ClosedLoop(Scheduler):
 
     New queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a thread
     switch per query. New queries are never issued within `complete`, because only one thread may call a dispatcher, and
-    this thread must not be delivering an answer.
+    that thread must not be delivering an answer at the same time.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
@@ -300,16 +299,17 @@ class ClosedLoop(Scheduler):
         return self._end == len(self._samples) or self._journal.ends
 
     def _begin(self) -> None:
-        """Draws the samples of the first queries, if they were not drawn before the run."""
+        """Draws the samples of the first queries, unless these samples were drawn before the run."""
 
     def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
         """Draws the samples of queries `first` to `end`, which replace the answered queries."""
 
 
 class ConversationsInTurn(ClosedLoop):
-    """Keeps `concurrency` conversations active. Each sends its next turn when the previous turn is answered.
+    """Keeps `concurrency` conversations active. Each conversation sends its next turn when the previous turn is
+    answered.
 
-    When a conversation ends, a new one begins. Conversations are drawn with replacement, using the seed sample_index.
+    When a conversation ends, a new one begins. Conversations are drawn with replacement, with sample_index as the seed.
     The last conversations may remain incomplete because the number of queries is fixed.
     """
 

@@ -98,8 +98,8 @@ class Preparation:
 
         query_samples: samples per query. may_vary: whether samples may differ in shape. may_shrink: whether `run`
         chooses Offline's batch size, up to max_batch. threads: number of threads per instance. reopen: if set, `run`
-        chooses the number of threads of the only instance, up to `threads`. report_alive: `finish` calls it after
-        batches. no_schedule, no_probe: as in `System`.
+        chooses the number of threads of the only instance, up to `threads`. report_alive: `finish` calls this function
+        after batches. no_schedule, no_probe: have the same meaning as in `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -213,7 +213,9 @@ class Preparation:
         return [min(self.max_batch, self._query_samples - start) for start in starts]
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
-        """Returns the percentile of batch times that the dispatcher plans with; None if it needs no batch times."""
+        """Returns the percentile of the batch times with which the dispatcher plans; None if the dispatcher needs no
+        batch times.
+        """
         if self._config.dispatch == "deadline":
             return IN_TIME
         cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)
@@ -274,7 +276,7 @@ class Preparation:
     ) -> Mapping[str, Any]:
         """Returns `bare`, `probed` and `prompts` for the `ended` message; all are None for an accuracy run.
 
-        bare: service times before the run and after the run (measured by this call), or the reason why they are
+        bare: service times before the run and after the run (measured by this call), or the reason why the times are
         missing. harness/results/evidence/reference.py reads them.
         probed, prompts: see harness/run/measured/input_probe.py and client/prompt_probe.py.
         tolerance: maximum difference between equal answers.
@@ -332,7 +334,9 @@ class Preparation:
         return usual, timed([self.wide], [1]) if self.wide is not None else None
 
     def _expected_s(self, plan: LoadPlan) -> float:
-        """Returns the expected duration of the run. If the plan has no forecast, computes it from warm batch times."""
+        """Returns the expected duration of the run. If the plan has no forecast, computes the duration from warm batch
+        times.
+        """
         if plan.expected_s is not None:
             return plan.expected_s
         batches = plan.query_count * ceil(self._query_samples / self.max_batch)

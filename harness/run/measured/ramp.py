@@ -2,7 +2,7 @@
 
 A step begins as soon as the previous step ends, even if answers of the previous step are still being judged. When a
 step misses an SLO, no queries are sent until all answers have arrived. The run then holds the previous step's rate for
-its full duration. If a hold misses an SLO, it ends, and the run holds a lower rate.
+the full duration of a hold. If a hold misses an SLO, the hold ends, and the run holds a lower rate.
 """
 
 import time
@@ -151,7 +151,9 @@ class RampAndHold(Scheduler):
         self._judge()
 
     def _judge(self) -> None:
-        """Judges the answers that arrived since the last call. This process writes the rows, so they are complete."""
+        """Judges the answers that arrived since the last call. This process writes the rows, so the rows that it reads
+        are complete.
+        """
         for worker, count in enumerate(self._journal.row_counts()):
             # A ramp has only one writer, because a ramp runs with servers or a single instance.
             if worker:

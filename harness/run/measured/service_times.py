@@ -19,7 +19,7 @@ from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""The loops take this share of the run's expected duration before the run, and the same time again after it."""
+"""The loops take this share of the run's expected duration before the run, and take as long again after the run."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
@@ -28,7 +28,7 @@ VARIETY = 8
 
 
 def time_for(expected_s: float) -> float:
-    """Returns how many seconds the bare loops take before a run. They take the same time again after the run."""
+    """Returns how many seconds the bare loops take before a run. The loops take as long again after the run."""
     return min(LIMIT_S, SHARE * expected_s)
 
 
@@ -46,7 +46,7 @@ def measure(
 
     batches: a few batches per size, in ascending order of size. limit_s: time limit for all sizes together. most_s:
     maximum time for timing each size LEAST_REPETITIONS times. After this time, all further sizes are skipped except the
-    largest. The largest is timed once, so that skipped sizes lie between measured sizes.
+    largest. The largest size is timed once, so that skipped sizes lie between measured sizes.
     pauses: whether to pause before each batch, as between the queries of a stream.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
@@ -84,7 +84,9 @@ def _times_ns(
     *,
     pauses: bool,
 ) -> list[int]:
-    """Returns at least one time per instance. Returns at least LEAST_REPETITIONS times if most_until_ns allows it."""
+    """Returns at least one time per instance. Returns at least LEAST_REPETITIONS times if these can be measured before
+    most_until_ns.
+    """
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:

@@ -1,4 +1,6 @@
-"""Issues each turn of a session when the answers that it depends on have arrived and its delay has then passed."""
+"""Issues each turn of a session after the answers on which the turn depends have arrived and the turn's delay has
+passed.
+"""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +31,7 @@ class _Session:
 
     def __init__(self, number: int, turns: dict[int, int]) -> None:
         """number: number of sessions begun before this one. turns: maps each sample to the number of answers for which
-        it waits.
+        the sample waits.
         """
         self.number = number
         self.waits = turns
@@ -51,9 +53,9 @@ class Sessions(Scheduler):
     """Keeps `concurrency` sessions active, or begins sessions at a rate or at the times in a file.
 
     The order of sessions is drawn from the seed sample_index; no session repeats before all others have begun. If a
-    turn fails, no further turn of its session is sent, but turns that are already issued are still answered.
-    All runs with the same seed have the same turns, unless a session fails. The number of queries may cut the last
-    session after its first turns. With a file of arrivals, every session is complete.
+    turn fails, no further turn of its session is sent, but turns that are already issued are still answered. All runs
+    with the same seed have the same turns, unless a session fails. The last session may remain incomplete, because the
+    number of queries is fixed. With a file of arrivals, every session is complete.
     """
 
     def __init__(
@@ -103,7 +105,8 @@ class Sessions(Scheduler):
     def _begins_ns(self, plan: LoadPlan, session: Array) -> Iterator[int]:
         """Yields the start times of sessions in ns after the start of the run.
 
-        With --concurrency, these are the first sessions. Each further session begins when an earlier session is over.
+        With --concurrency, yields 0 once per session that begins with the run. Each further session begins when an
+        earlier session is over.
         """
         if plan.concurrency is not None:
             return repeat(0, plan.concurrency)
@@ -130,7 +133,7 @@ class Sessions(Scheduler):
     def in_order(self) -> list[int]:
         """Returns the sample of each issued query, sorted by the start order of sessions and then by turn.
 
-        This order does not depend on the times of answers.
+        The order does not depend on the times of answers.
         """
         samples, session = self._samples[: self._end], self._session[: self._end]
         found: list[int] = samples[np.lexsort((samples, session))].tolist()
@@ -220,7 +223,7 @@ class Sessions(Scheduler):
                 self._take(query, stamp_ns, answer)
 
     def _take(self, query: int, stamp_ns: int, answer: bytes | None) -> None:
-        """Takes an answer, and schedules the turns that waited for it. answer: None if the turn failed."""
+        """Takes an answer, and schedules the turns that waited for this answer. answer: None if the turn failed."""
         session, sample = self._of_query.pop(query), int(self._samples[query])
         session.pending -= 1
         session.left -= 1
@@ -240,13 +243,13 @@ class Sessions(Scheduler):
             self._follow(session, stamp_ns)
 
     def _drop(self, session: _Session, now_ns: int) -> None:
-        """Drops a due turn, because its session has failed."""
+        """Drops a due turn, because the turn's session has failed."""
         session.pending -= 1
         if session.is_over:
             self._follow(session, now_ns)
 
     def _follow(self, session: _Session, now_ns: int) -> None:
-        """Ends a session, and begins the next session if that session was waiting for this end."""
+        """Ends a session, and begins the next session if the next session was waiting for this end."""
         self._going -= 1
         self._room += session.unsent
         self._working.discard(next(iter(session.waits)))

@@ -18,11 +18,13 @@ COVER_LIMIT_S = 10.0
 """After this time, the remaining batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""Time limit for all instances together. If the latency still falls after this time, it is reported as not flat."""
+"""Time limit for all instances together. If the latency still falls after this time, the latency is reported as not
+flat.
+"""
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
-"""The latency is flat if none of FLAT_ROUNDS consecutive rounds was faster than the best earlier round by FLAT_SHARE.
+"""The latency is flat if FLAT_ROUNDS consecutive rounds were not faster than the best earlier round by FLAT_SHARE.
 Slower rounds count, too, because they come from other load on the machine, not from a cold model.
 """
 
@@ -121,7 +123,7 @@ def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int
     """Returns the time of the first batch in ns, and the placement of the threads that computed both batches.
 
     Both batches run on a separate thread per instance, as in the run. OpenMP has one set of threads per calling thread.
-    If one set served all instances, its threads would appear unpinned.
+    If one set served all instances, the threads of this set would appear unpinned.
     """
     results: list[tuple[int, Placed]] = []
 

@@ -44,8 +44,8 @@ class Samples(NamedTuple):
     """(samples,) wall-clock time of the answer."""
 
     def query_latency_ns(self, samples_per_query: int) -> Array:
-        """Returns the (queries,) latencies, each measured to the query's last sample. Skips queries without their last
-        sample.
+        """Returns the (queries,) latencies, each measured until the query's last sample is answered. Skips queries
+        without their last sample.
         """
         latency: Array = self.completed_ns - self.scheduled_ns
         return (
@@ -63,7 +63,7 @@ class NewRows:
     worker = 0
     """Number of the worker whose rows `read` yielded last."""
     cancelled = 0
-    """Number of requests that the client has cancelled so far; `read` skips their rows."""
+    """Number of requests that the client has cancelled so far; `read` skips the rows of these requests."""
     start_ns: int | None = None
     """Wall-clock time at which the run started; None if unknown.
 
@@ -74,7 +74,7 @@ class NewRows:
     def __init__(
         self, journal: JournalReader, plan: LoadPlan, other: "NewRows | None" = None
     ) -> None:
-        """other: a cursor over the same journal; the new cursor reuses its schedule."""
+        """other: a cursor over the same journal; the new cursor reuses the schedule of `other`."""
         self.journal = journal
         self.plan = plan
         queries = min(plan.journal_samples, LONGEST_SCHEDULE)
@@ -171,8 +171,8 @@ def read_completions(
     counts: number of rows to read per worker; None: all rows.
 
     shortest_ns: LoadGen's shortest latency, if LoadGen logged one. The journal does not show when the schedule started,
-    because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows how long that took,
-    because the fastest sample is the least disturbed. This time counts as issue delay.
+    because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows the length of this
+    time, because the fastest sample is the least disturbed. The time until the first callback counts as issue delay.
     """
     issued = journal.issued
     ends = [None] * journal.workers if counts is None else counts
@@ -222,7 +222,7 @@ def read_completions(
 def with_sessions(done: Completions, path: Path) -> Completions:
     """Returns the completions with the turns' due times, and with the columns `session` and `session_turns`.
 
-    path: the file SESSION_ROWS. If it is missing, each turn counts as due when it was issued.
+    path: the file SESSION_ROWS. If the file is missing, each turn counts as due when the turn was issued.
     """
     columns = dict(done.columns)
     if path.is_file():
@@ -242,7 +242,7 @@ def has_reasoning(columns: Mapping[str, Array]) -> bool:
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
-    """Completes the column of the kernel's time stamps, or drops it if too many stamps are missing.
+    """Completes the column of the kernel's time stamps, or drops the column if too many stamps are missing.
 
     A missing stamp is replaced by the time at which the reply was read.
     """

@@ -53,7 +53,7 @@ def check(
     model: str | None,
     dataset_option: Sequence[tuple[str, str]] = (),
 ) -> Checked:
-    """Reads every label and decodes every sample. If `model` is set, its steps are applied, too."""
+    """Reads every label and decodes every sample. If `model` is set, the model's steps are applied, too."""
     options = {
         "scenario": "offline",
         "dataset": name,
@@ -134,7 +134,9 @@ def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
 
 
 def _count(model: Model, have: int) -> Iterator[str]:
-    """Yields a note if the dataset's size differs from MLPerf's: an MLPerf result needs the complete dataset."""
+    """Yields a note if the dataset and MLPerf's dataset differ in size, because an MLPerf result needs the complete
+    dataset.
+    """
     expected = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
     if expected is not None and have != expected:
         yield f"MLPerf's set for {model.name} has {expected:,} samples, but this one has {have:,}"

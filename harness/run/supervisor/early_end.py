@@ -1,4 +1,4 @@
-"""Ends a run early if too many queries are already late, or if its memory grows without limit."""
+"""Ends a run early if too many queries are already late, or if the memory of the measured process grows without limit."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ class MemoryLimit:
             )
 
     def growth(self) -> str:
-        """Returns the end of a sentence about the growth of the measured process; '' if it grew little."""
+        """Returns the end of a sentence about the growth of the measured process; '' if the process grew little."""
         row = self._log.rows[-1] if self._log.rows else {}
         begun, now = self._first_bytes, row.get(ANONYMOUS)
         if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:

@@ -64,7 +64,7 @@ def execute(
 ) -> int:
     """Makes one run as configured, prints its table (or JSON) and returns the exit status.
 
-    details: whether every number is printed. performance_run: as in `measure`.
+    details: whether every number is printed. performance_run: has the same meaning as in `measure`.
     """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
@@ -90,7 +90,8 @@ def measure(
 
     as_json: whether the result is printed as JSON; None: nothing is printed, and no page is made.
     details: whether the printed table has every number.
-    most_late: returns how many queries may be late before the performance run is ended early; None: never ends it.
+    most_late: returns how many queries may be late before the performance run is ended early; None: the run is never
+    ended early.
     probe_s: time for measuring the machine's noise before the run.
     progress: progress display of a group of runs, shown even with `quiet`; None: the run gets a separate display.
     performance_run: class of the performance run; runs with load hosts need a subclass that handles them.
@@ -236,7 +237,9 @@ class _Job:
 
     @contextmanager
     def _sampled(self) -> Iterator[None]:
-        """Reads the meters from before the measured process starts until after it ends, even after an error."""
+        """Reads the meters while the measured process runs, and just before and after. Keeps the readings even after an
+        error.
+        """
         try:
             with self._power or nullcontext() as power, self._asked_servers():
                 if power is not None:

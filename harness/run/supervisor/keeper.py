@@ -46,7 +46,7 @@ class RunKeeper:
         files.write_json(self.folder.path / run_folder.RESULT, content or self._result())
 
     def write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
-        """Writes config.yaml and environment.json: the run with every resolved value."""
+        """Writes the run with every resolved value to config.yaml and environment.json."""
         findings, folder = self.findings, self.folder.path
         config = resolved.config(findings.resolved, plan, loaded)
         write_yaml(folder / run_folder.CONFIG, to_plain(config))
@@ -89,7 +89,7 @@ class RunKeeper:
             say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
-        """Adds the reason `not-saved` to the findings, and returns it."""
+        """Adds the reason `not-saved` to the findings, and returns this reason."""
         text = f"{self.folder.path} cannot be written ({error.strerror}): pass --out elsewhere"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason

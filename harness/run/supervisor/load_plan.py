@@ -46,7 +46,7 @@ BYTES_PER_LOGGED_ANSWER = 64
 """Bytes per row of the accuracy log, without the answer."""
 
 MEMORY_SHARE = 0.60
-"""Share of the available memory that a run may take; the rest is a reserve."""
+"""Share of the available memory that a run may take; the remaining memory is a reserve."""
 
 ISSUE_MARGIN = 1.25
 """The journal is larger than the predicted number of samples by this factor, because LoadGen may issue a few more
@@ -54,7 +54,7 @@ samples.
 """
 
 UNTIL_TIMES = 30
-"""A run with --until is at most this many times as long as --duration or --queries."""
+"""A run with --until is at most this many times as long as --duration or --queries sets."""
 
 MIN_HANG_S = 10.0
 HANG_BATCHES = 20
@@ -71,9 +71,10 @@ def performance_plan(
     load: Load | None = None,
     frame_period_ns: int | None = None,
 ) -> LoadPlan:
-    """Plans a performance run that is not official. Its number of queries is fixed; its duration is a forecast.
+    """Plans a performance run that is not official. The plan sets a fixed number of queries, so the duration is only a
+    forecast.
 
-    compared: whether some answers are logged, so that they can be compared with an accuracy run.
+    compared: whether some answers are logged for a comparison with an accuracy run.
     load: the load of a file of arrivals, of a ramp or of real-time streams; None: the scenario's load.
     frame_period_ns: time between two frames of a real-time stream.
     """
@@ -115,7 +116,7 @@ def performance_plan(
 def _least(config: RunConfig, queries: int) -> int:
     """Returns the number of queries after which a run with --until may end.
 
-    Without --concurrency, such a run may end after any query, because its schedule only sets a maximum.
+    Without --concurrency, such a run may end after any query, because the run's schedule only sets a maximum.
     """
     return queries if config.concurrency is not None else 1
 
@@ -209,7 +210,7 @@ NO_BOUND_MS = 10**9
 def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
     """Returns the plan with the bounds that LoadGen judges. Writes the bounds of token times into a file for LoadGen.
 
-    LoadGen has only one percentile for TTFT and TPOT, so it judges both at the highest percentile of the SLOs. The
+    LoadGen has only one percentile for TTFT and TPOT, so LoadGen judges both at the highest percentile of the SLOs. The
     harness judges every SLO at its percentile.
     """
     slo, of_tokens = run.slo, [slo for slo in run.slos if slo.of]
@@ -319,7 +320,9 @@ def answers_plan(
 
 
 def _logged(calibration: Calibration) -> int:
-    """Returns the number of answers that LoadGen logs, which is limited because LoadGen holds them in memory."""
+    """Returns the number of answers that LoadGen logs; this number is limited because LoadGen holds the answers in
+    memory.
+    """
     fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     return min(answers_check.LOGGED, fitting)
 
@@ -350,7 +353,8 @@ def accuracy_plan(
 def memory_bytes(
     plan: LoadPlan, max_batch: int, model_bytes: int, rows: RowKind = RowKind.BATCH
 ) -> int:
-    """Returns the peak memory of a run with this plan, which occurs during the run or during its evaluation.
+    """Returns the peak memory of a run with this plan; the peak occurs during the run or during the evaluation
+    afterwards.
 
     rows: kind of the journal's rows.
     """
@@ -424,7 +428,7 @@ def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
 def _official_advice(plan: LoadPlan, fits: int) -> str:
     """Returns advice for an official run that does not fit into memory.
 
-    An official run takes at least 600 s, so the user can change only its expected rate, which sets its number of
+    An official run takes at least 600 s, so the user can change only the expected rate, which sets the number of
     queries. If the model is faster than the expected rate, the run ends too early and is INVALID.
     """
     if fits < 1 or not plan.expected_s:  # the length of an accuracy run cannot be changed

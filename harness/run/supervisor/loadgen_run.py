@@ -71,7 +71,7 @@ class LoadGenRun:
     """One LoadGen run in a separate measured process."""
 
     def __init__(self, supervisor: Supervisor, role: str) -> None:
-        """role: performance, accuracy or answers, as in a LoadPlan."""
+        """role: performance, accuracy or answers."""
         self._role = role
         self._accuracy = role == "accuracy"
         self._with = supervisor
@@ -81,9 +81,9 @@ class LoadGenRun:
         self.outdir = self._keeper.folder.subfolder(role)
 
     def execute(self) -> Evidence:
-        """Executes the LoadGen run to its end. Saves the measurements even after an error.
+        """Executes the complete LoadGen run. Saves the measurements even after an error.
 
-        Raises Stopped, any error before the first query, and RunDied or RunHopeless after it.
+        Raises Stopped, any error before the first query, and RunDied or RunHopeless after the first query.
         """
         with self._process() as process:
             loaded = self._load(process)
@@ -186,7 +186,7 @@ class LoadGenRun:
         return calibration, loaded
 
     def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
-        """For all LoadGen runs of this result, keeps the batch size that the warm-up chose.
+        """Stores the batch size that the warm-up chose, so that all LoadGen runs of this result use this size.
 
         Prints the reason if the batch is smaller than --max-batch.
         """
@@ -202,7 +202,7 @@ class LoadGenRun:
         self._findings.resolved = replace(run, instances=group)
 
     def _keep_threads(self, chosen: int, times_ns: Mapping[int, int]) -> None:
-        """For all LoadGen runs of this result, keeps the number of threads that the warm-up chose.
+        """Stores the number of threads that the warm-up chose, so that all LoadGen runs of this result use this number.
 
         Prints the reason if there are fewer threads than planned.
         """

@@ -34,7 +34,7 @@ START_LIMIT_S = 600.0
 """Loading and warm-up may take this long, unless --hang-timeout sets a different limit."""
 
 END_LIMIT_S = 120.0
-"""LoadGen may take this long after the last completion to write its logs."""
+"""LoadGen may take this long to write its logs after the last completion."""
 
 EXIT_LIMIT_S = 10.0
 
@@ -225,7 +225,9 @@ class Supervised(ABC):
         return message
 
     def ended(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Waits until the process has exited, and returns the message `ended`. If `message` is an error, raises it."""
+        """Waits until the process has exited, and returns the message `ended`. If `message` is an error, raises the
+        error.
+        """
         ended = self._checked(message)
         self.wait_for_exit()
         return ended
@@ -233,7 +235,7 @@ class Supervised(ABC):
     def _receive(
         self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """Returns the next message. Raises BadMessage if it is neither one of `events` nor an error."""
+        """Returns the next message. Raises BadMessage if the message is neither one of `events` nor an error."""
         try:
             message = self.message(limit_s, while_waiting)
         except (ValueError, RecursionError) as e:

@@ -100,7 +100,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 
 
 def _unmet(model: Model, entry: registry.Entry | None) -> Iterator[str]:
-    """Yields one problem per package that a manifest requires, if it is missing or too old on this machine."""
+    """Yields one problem per package that a manifest requires and that is missing or too old on this machine."""
     for each in [m.model for m in model.members] if isinstance(model, ModelSet) else [model]:
         if each.manifest is not None:
             have = requirements.read_environment(entry.needs if entry is not None else None)
@@ -149,7 +149,9 @@ def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
-    """Raises PluginUnavailable with all missing extras. If a meter's extra is missing, adds all problems of meters."""
+    """Raises PluginUnavailable with all missing extras. If a meter's extra is missing, also lists all problems of the
+    meters.
+    """
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(registry.missing_extras(needed))
     if any(registry.missing_extras([("meter", name) for name, _ in config.meter])):

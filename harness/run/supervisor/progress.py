@@ -21,13 +21,13 @@ LEAST_S = 1.0
 
 
 def show_loading(progress: Progress, name: str, done: int, total: int) -> None:
-    """Shows how many samples a dataset has loaded. name: the step for which they are loaded."""
+    """Shows how many samples a dataset has loaded. name: the step for which the samples are loaded."""
     share = done / total if total else None
     progress.show(name, share=share, details=[f"loading {done:,} of {counted(total, 'sample')}"])
 
 
 class RunProgress:
-    """Displays the progress of one LoadGen run. role: as in a LoadPlan."""
+    """Displays the progress of one LoadGen run. role: the role in the run's LoadPlan."""
 
     def __init__(self, progress: Progress, role: str) -> None:
         self._progress = progress
@@ -110,7 +110,7 @@ class RunProgress:
 
 
 def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
-    """Returns why the run issues many more queries than --duration implies; '' if it does not."""
+    """Returns the reason why the run issues many more queries than --duration implies; '' for any other run."""
     if (
         plan.target_qps is None
         or config.queries is not None

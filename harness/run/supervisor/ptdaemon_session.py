@@ -1,9 +1,9 @@
 """Executes a run under MLPerf Power, `--meter ptdaemon=...`, with power-dev's client and server.
 
-client.py runs on this machine, server.py on the director. client.py runs workload.sh twice. During the first
-run (`ranging`), server.py lets PTDaemon find the analyser's ranges. During the second run (`testing`), it lets
-PTDaemon measure. power-dev's client and server do all of the measuring; they treat a run as one command. The
-files of both runs go into one result folder.
+client.py runs on this machine, server.py on the director. client.py runs workload.sh twice. During the first run
+(`ranging`), server.py lets PTDaemon find the analyser's ranges. During the second run (`testing`), server.py lets
+PTDaemon measure. power-dev's client and server do all of the measuring, and treat a run as one command. The files of
+both runs go into one result folder.
 """
 
 import re
@@ -44,8 +44,8 @@ _SESSION_FILES = tuple(
     }.items()
     for name in names
 )
-"""Files of a complete session, from power-dev's README. The client's status does not show that a session is complete:
-it is 0 even if NTP fails.
+"""Files of a complete session, from power-dev's README. The client's exit status does not show whether a session is
+complete: the status is 0 even if NTP fails.
 """
 
 _SCRIPT = """\

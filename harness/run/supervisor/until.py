@@ -14,8 +14,8 @@ from harness.run.supervisor.completions import completions_so_far
 from harness.run.supervisor.watchdog import Now
 
 GROWTH = 1.25
-"""A run is checked again when it has grown by this factor. More frequent checks would be costly, because each check
-reads all samples, and they would be more likely to end a run by chance.
+"""A run is checked again when the number of answers has grown by this factor. More frequent checks would be costly,
+because each check reads all samples, and would be more likely to end a run by chance.
 """
 
 _AGREEING = 2

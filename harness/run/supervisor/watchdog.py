@@ -87,7 +87,9 @@ class Watchdog:
         self._loading_since_ns = monotonic_ns()
 
     def _is_due(self, issued: int, completed: int) -> bool:
-        """Returns whether a query is overdue. A stopped process issues no queries, and this must count as a hang."""
+        """Returns whether a query is overdue. A stopped process issues no queries, so an overdue query must count as a
+        hang.
+        """
         if (
             not (issued or self._journal.start_ns)
             or self._official

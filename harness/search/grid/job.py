@@ -1,7 +1,7 @@
 """Runs a grid, with a separate run for each batch size, precision, thread count, framework, input size and dataset
 type.
 
-The folder contains one result folder per cell in `cells/`, and each model and precision's probe in `probes/`. The
+The folder contains one result folder per cell in `cells/`, and one probe per model and precision in `probes/`. The
 summary is in grid.json, grid.csv, heatmaps.json and grid.html. The same command with the same --out, or --resume
 FOLDER, runs only the missing cells.
 """
@@ -69,7 +69,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
-    """Prints every table from the files in `folder`, and rewrites the tables' files if possible (--from)."""
+    """Prints all tables from the files in `folder` (--from), and rewrites the tables' files if possible."""
     with reading_run(folder):
         view = stored_view(folder, options)
         try:
@@ -173,8 +173,8 @@ class _GridJob(Study[Grid]):
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
-        """Runs a cell. If the cell cannot run, stores it as absent with the reason, and the next command tries it
-        again.
+        """Runs a cell. If the cell cannot run, stores the cell as absent with the reason; the next command then tries
+        the cell again.
         """
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
@@ -222,7 +222,7 @@ sweep = _GridJob.execute
 
 
 def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
-    """Estimates the remaining time from the first `done` cells. Cells known to be absent take no time."""
+    """Estimates the remaining time from the first `done` cells. Cells that are known to be absent take no time."""
     takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
     return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 

@@ -36,7 +36,7 @@ class Variants:
     """
     calibration_dir: str | None
     real: bool
-    """Whether some cells use real data, which is then also used to calibrate int8."""
+    """Whether some cells use real data; if so, real data also calibrate int8."""
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -53,9 +53,10 @@ class Variants:
         )
 
     def made(self, cell: Cell) -> tuple[Way, Path | None]:
-        """Returns how the backend computes in the cell's precision, and the model file for it, which is made only once.
+        """Returns how the backend computes in the cell's precision, and the model file for this precision, which is
+        made only once.
 
-        The file is None if the model's own file is used. Raises HarnessError if the backend does not support the
+        The file is None if the cell uses the model's own file. Raises HarnessError if the backend does not support the
         precision, or if the file cannot be made.
         """
         chosen = way(cell.backend, cell.precision)
@@ -111,7 +112,7 @@ class Variants:
 
 
 def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yields, before the first measurement, a line for each precision that cannot be made for these cells."""
+    """Yields a line for each precision that cannot be made for these cells; called before the first measurement."""
     ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         chosen = way(cell.backend, cell.precision)
@@ -122,7 +123,7 @@ def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def missing_tool(form: str, precision: str) -> str:
-    """Returns why this environment cannot make a file in this format; "" if it can."""
+    """Returns the reason why this environment cannot make a file in this format; "" if it can."""
     from harness.models.precision.made import MAKERS
 
     try:

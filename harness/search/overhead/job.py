@@ -1,9 +1,9 @@
 """Measures the cost of serving a model (`overhead`). In-process runs alternate with runs through a server.
 
-First, both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how much
-throughput remains through the server. Pairs of single-stream runs, in the order ABBA, show how much time serving adds
-to a query. The folder contains the runs in `runs/` and a summary of them in overhead.json. The same command with the
-same --out continues a study that was stopped.
+First, both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows the share
+of the throughput that remains through the server. Pairs of single-stream runs, in the order ABBA, show how much time
+serving adds to a query. The folder contains the runs in `runs/` and a summary of them in overhead.json. The same
+command with the same --out continues a study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """Maps a name to the run that counts. The folder may also contain discarded runs with the same name."""
+        """Maps a run's name to the run that counts. The folder may also contain discarded runs with the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))
@@ -80,8 +80,8 @@ class _OverheadJob(Study[OverheadOptions]):
                     self._runs.pop(name, None)
 
     def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
-        """Returns the configuration of the same run in process. It uses one instance, because the served run sends one
-        request at a time.
+        """Returns the configuration of the in-process run that corresponds to the served run `config`. The in-process
+        run uses one instance, because the served run sends one request at a time.
         """
         options = self._options
         defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
@@ -142,7 +142,9 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """Returns the number of threads that the server reports; None if this machine has fewer."""
+        """Returns the number of threads that the server reports; None if this number is unknown or exceeds this
+        machine's threads.
+        """
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
             return None
@@ -152,7 +154,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns why further runs cannot yield an overhead; None if they may.
+        """Returns the reason why further runs cannot yield an overhead; None if they may yield one.
 
         A client-bound run does not end the study, because the client may limit only one run of a pair.
         """
@@ -163,7 +165,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return self._answers_differ()
 
     def _withheld(self) -> str | None:
-        """Returns why the overhead is withheld; None if it is reported."""
+        """Returns the reason why the overhead is withheld; None if the overhead is reported."""
         if hopeless := self._hopeless():
             return hopeless
         names = [name for names in self._turns() for name in names]
@@ -193,7 +195,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return (here, there) if here is not None and there is not None else None
 
     def _answers(self) -> tuple[Agreement | None, float] | None:
-        """Returns how far the answers of both sides agree, and the minimum share that must agree."""
+        """Returns the agreement between the answers of both sides, and the minimum share of answers that must agree."""
         sides = self._sides(_ANSWERS)
         if sides is None or self._compared is not None:
             return self._compared
@@ -246,7 +248,9 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then states why."""
+        """Returns the content of overhead.json. overhead: None if it is withheld; in this case, `withheld` states the
+        reason.
+        """
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)

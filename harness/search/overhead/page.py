@@ -15,7 +15,7 @@ from harness.search.overhead.parts import FLOOR
 PAGE = "overhead.html"
 _UNIT = {"title": "µs"}
 _ROOM = 1.15
-"""Length of the axis as a multiple of the longest bar, because each bar's text stands next to the bar."""
+"""Length of the axis as a multiple of the longest bar, which leaves room for the text next to each bar."""
 
 _UP, _DOWN, _TOTAL = "#b5651d", "#8a949e", "#2a78b5"
 """Colours for added times, subtracted times and totals."""
@@ -36,7 +36,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the parts and a plot of the pairs' medians; nothing without an overhead."""
+    """Yields a plot of the parts and a plot of the pairs' medians; yields nothing if no overhead is reported."""
     found = content["overhead"]
     if found is None:
         return

@@ -17,7 +17,7 @@ RECEIVE = "notice, decode, complete"
 FLOOR = "floor"
 
 LEAST_EXPLAINED = 0.90
-"""The overhead is doubted if its parts explain a smaller share of it."""
+"""The overhead is doubted if its parts explain less than this share of the overhead."""
 
 
 class Pair(NamedTuple):
@@ -26,10 +26,12 @@ class Pair(NamedTuple):
     in_process_ns: float
     served_ns: float
     floor_ns: float
-    """Time for this client's request to a null server, minus the work that the client also does in process."""
+    """Time for a request from this client to a null server, minus the time for the work that the client also does in
+    process.
+    """
     parts_ns: Mapping[str, float]
-    """Time that each part adds; `FLOOR` is negative.
-    The parts are medians, so their sum is only approximately the overhead.
+    """Time that each part adds; the value for `FLOOR` is negative. The parts are medians, so their sum is only
+    approximately the overhead.
     """
 
     @property
@@ -112,8 +114,8 @@ class Overhead(NamedTuple):
     of_model: float
     """Overhead as a multiple of the in-process time."""
     explained: float
-    """1 minus the relative difference between the sum of the parts and the overhead. For example, it is 0.9 if the sum
-    is 1.1 times the overhead.
+    """1 minus the relative difference between the sum of the parts and the overhead. For example, `explained` is 0.9 if
+    the sum is 1.1 times the overhead.
     """
 
 
@@ -121,7 +123,7 @@ def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
     """Merges sending and network into one part.
 
     A server on this machine may take over the sender's core and answer before the sender takes its timestamp. The
-    server's time would then be counted as `send`.
+    server's time would then count as `send`.
     """
     others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
     return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}

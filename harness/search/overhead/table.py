@@ -45,7 +45,7 @@ def sides(content: Mapping[str, Any]) -> str:
 
 
 def tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the table with the medians and the parts; nothing without an overhead."""
+    """Yields the table with the medians and the parts; yields nothing if no overhead is reported."""
     found = content["overhead"]
     if found is not None:
         level = show_percent(content["level"])

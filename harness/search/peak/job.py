@@ -1,8 +1,8 @@
 """Searches for the highest valid rate under an SLO (`peak`) by making ordinary runs.
 
-Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the first arrivals of a
-full run. The result is the full VALID run with the highest load. Its files move to the result folder, the
-other runs stay in `probes/`, and `peak.json` lists all runs.
+Each probe runs in a new process with the same seeds, so a short probe's arrivals are the first arrivals of a full run.
+The result is the full VALID run with the highest load. Its files move to the result folder, the other runs stay in
+`probes/`, and `peak.json` lists all runs.
 """
 
 import sqlite3
@@ -42,7 +42,7 @@ from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limi
 from harness.search.token_times import times_of
 
 RUNS = 12
-"""A search makes at most this many runs: calibration, probes and full runs together."""
+"""A search makes at most this many runs, including calibration, probes and full runs."""
 
 CALIBRATION_QUERIES = 100
 
@@ -243,7 +243,7 @@ class PeakJob(Study[PeakOptions]):
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
-        """Returns a run's entry in peak.json. load: the configured load; None if the run calibrated the load."""
+        """Returns a run's entry in peak.json. load: the configured load; None if the run calibrates the load."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
@@ -275,9 +275,7 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the full run's files into the result folder. Without a full run, the folder remains
-        `.partial`.
-        """
+        """Moves the full run's files into the result folder. If no full run exists, the folder remains `.partial`."""
         if self._best is None:
             return RunInvalid.exit_status
         load, probe, finished = self._best
@@ -303,7 +301,7 @@ class PeakJob(Study[PeakOptions]):
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
-        """Writes the file. If that fails, prints a line on stderr and returns False."""
+        """Writes the file. If writing fails, prints a line on stderr and returns False."""
         about = (
             f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): in a run of 600 s, more of its queries may be late"
@@ -319,10 +317,10 @@ class PeakJob(Study[PeakOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of peak.json.
 
-        peak: None during the search, or if no load passed. ended_early: why the search stopped early although it had a
-        result; None if it was completed. fastest_ns: the fastest answer if even that answer missed the SLO; otherwise
-        None. failed_above_kind: `full` if a full run failed above the peak; otherwise `probe`, which may be
-        wrong.
+        peak: None during the search, or if no load passed. ended_early: reason why the search stopped early although it
+        had a result; None if it was completed. fastest_ns: latency of the fastest answer if even that answer missed the
+        SLO; otherwise None. failed_above_kind: `full` if a full run failed above the peak; otherwise `probe`, which may
+        be wrong.
         """
         above = self._found.above if self._found else None
         kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}

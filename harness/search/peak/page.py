@@ -18,7 +18,7 @@ from harness.search.peak import table
 PAGE = "peak.html"
 
 _FAR = 4
-"""The axis is logarithmic if the largest load exceeds this multiple of the smallest."""
+"""The axis is logarithmic if the largest load exceeds the smallest load by more than this factor."""
 
 _GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
@@ -55,7 +55,7 @@ def _headed(probes: Table) -> Table:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the judged value against the load; nothing until two loads have been judged."""
+    """Yields a plot of the judged value against the load; yields nothing if fewer than two loads were judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
     # A calibration is left out, because it is not judged and its low load would squeeze the other loads together.

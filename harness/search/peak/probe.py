@@ -20,7 +20,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""A probe is long enough to pass with this many late queries. A shorter probe at a low rate might not meet a burst.
+"""A probe is long enough to pass with this many late queries. A shorter probe at a low rate might not include a burst.
 """
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
@@ -47,7 +47,7 @@ class Probe(NamedTuple):
     passed: bool | None
     """Whether the run passed; None for a calibration, and for a run that ended the search."""
     ended: str | None
-    """Code of the reason why the run ended the search; None if it did not."""
+    """Code of the reason why the run ended the search; None if the run did not end it."""
     queries: int
     """Number of planned queries, or of answered queries if the run ended the search."""
     late: int | None
@@ -60,7 +60,7 @@ class Probe(NamedTuple):
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of the time for which an instance computed, derived from a batch's median stage times."""
+    """Share of the time during which an instance computed, derived from a batch's median stage times."""
     model_per_s: float | None
     """The model's rate in samples/s without a dispatcher, from the bare loops before and after the run."""
     verdict: str
@@ -73,14 +73,15 @@ class Probe(NamedTuple):
     goodput_per_s: float | None = None
     """Rate of queries that met every SLO, in queries/s."""
     steady: str | None = None
-    """steady, not steady or undecided; None with too few queries."""
+    """`steady`, `not steady` or `undecided`; None if the run has too few queries."""
     met_share: float | None = None
-    """Share of the queries that met every SLO; None without an SLO."""
+    """Share of the queries that met every SLO; None if no SLO is set."""
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """A language model's token times. The keys are the fields of harness/search/token_times.py. None without streams.
+    """A language model's token times. The keys are the fields of harness/search/token_times.py. None if the run has no
+    streams.
     """
 
 
@@ -96,8 +97,8 @@ class Judge:
     def full_queries(self, config: RunConfig) -> int:
         """Returns the number of queries in a full run.
 
-        For streams and a fixed concurrency, assumes that every query takes the whole bound. With N queries in flight,
-        this assumption gives the lowest rate that passes (Little's law).
+        For streams and a fixed concurrency, assumes that every query takes the whole bound. This assumption gives the
+        lowest rate at which a run with N queries in flight passes (Little's law).
         """
         if config.streams is not None and self._period_ns is not None:
             shape = config.streams, self._period_ns
@@ -122,7 +123,8 @@ class Judge:
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Returns how many of `queries` may be late in a run that passes, in proportion to a full run.
+        """Returns how many of `queries` may be late in a run that passes, in proportion to the late queries of a full
+        run.
 
         For streams, LoadGen's estimate discards one query fewer than LoadGen's early stopping does for Server.
         """
@@ -168,8 +170,8 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """Returns the shortest latency, from LoadGen or, if LoadGen does not report it, from the journal; None without
-        latencies, or for an SLO on token times.
+        """Returns the shortest latency, from LoadGen or, if LoadGen does not report it, from the journal; None if no
+        latency is known, or for an SLO on token times.
         """
         if self._slo.of:
             return None  # the fastest answer says nothing about token times
@@ -189,10 +191,10 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Returns the share of the time for which an instance computed; None for a server or without a model.
+    """Returns the share of the time during which an instance computed; None for a server, or if the run has no model.
 
-    The share is the number of batches per second and instance, multiplied by the median time for which a batch occupies
-    an instance. A batch on the wide instance occupies all instances. result: the content of result.json.
+    The share is the number of batches per second and instance, multiplied by the median time during which a batch
+    occupies an instance. A batch on the wide instance occupies all instances. result: the content of result.json.
     """
     if result["backend"] == "null":
         return None
@@ -208,8 +210,9 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def model_per_s(result: Mapping[str, Any]) -> float | None:
-    """Returns the rate in samples/s that the model alone would reach with every instance busy. It comes from the median
-    times of the bare loops at their best batch size. Returns None if result.json contains no bare loops.
+    """Returns the rate in samples/s that the model alone would reach if every instance were always busy. The rate comes
+    from the median times of the bare loops at their best batch size. Returns None if result.json contains no bare
+    loops.
     """
     times = (result.get("reference") or {}).get("service_ns")
     instances = (result.get("plan") or {}).get("instances")
@@ -220,13 +223,17 @@ def model_per_s(result: Mapping[str, Any]) -> float | None:
 
 
 def model_ns(result: Mapping[str, Any]) -> float | None:
-    """Returns the median time in ns of the model's fastest batch in the bare loops; None without bare loops."""
+    """Returns the median time in ns of the model's fastest batch in the bare loops; None if result.json contains no
+    bare loops.
+    """
     times = (result.get("reference") or {}).get("service_ns")
     return min(map(least_ns, times)) if times else None
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of a batch size's two medians, so that a slowdown before or after the run has no effect."""
+    """Returns the smaller of the two medians for a batch size, so that a slowdown before or after the run has no
+    effect.
+    """
     return float(min(one["before"], one["after"]))
 
 

@@ -1,10 +1,10 @@
 """Finds the highest load that passes. Doubles the load until a run fails, narrows the bracket by bisection with probes,
 and confirms the result with full runs.
 
-The search is pure except for its calls of `ask`. A probe can be wrong in both directions, and a higher load can pass
-although a lower one failed. The result is therefore always the load of a full run that passed. Full runs
-start at the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at
-a thousandth of the rate takes a thousand times as long. A stall of the machine can make a run fail but never make it
+The search has no side effects except for its calls of `ask`. A probe can be wrong in both directions, and a higher load
+can pass although a lower one failed. The result is therefore always the load of a full run that passed. Full runs start
+at the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at a
+thousandth of the rate takes a thousand times as long. A stall of the machine can make a run fail but never make it
 pass, so the failed run that bounds the result is repeated once.
 """
 
@@ -20,13 +20,13 @@ TOLERANCE = 0.02
 """The search ends when the highest load that passed and the lowest load that failed differ by at most this share."""
 
 PROBE_TOLERANCE = 0.10
-"""Probes end at this difference, because they cannot resolve a smaller one. In simulated queues
-(tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If probes continued to 5
-%, fewer full runs remained, and only 35 searches came as close.
+"""The probes end when the two loads differ by at most this share, because probes cannot resolve a smaller difference.
+In simulated queues (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If
+probes continued to 5 %, fewer full runs remained, and only 35 searches came as close.
 """
 
 KEPT_FOR_FULL = 4
-"""Number of runs that the probes must leave for full runs."""
+"""Number of runs that the probes must leave for the full runs."""
 
 MOST_FAILURES = 8
 """At most this many full runs beyond `Limits.runs` are made until one passes."""
@@ -38,7 +38,7 @@ class Limits(NamedTuple):
     most: float
     """Highest load to try."""
     runs: int
-    """Largest number of probes and full runs together."""
+    """Maximum number of probes and full runs together."""
     whole: bool = False
     """Whether the load must be a whole number."""
 
@@ -51,7 +51,9 @@ class Found(NamedTuple):
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """Searches for the highest load that passes. start: the first load to try. The loads after it double or halve it."""
+    """Searches for the highest load that passes. start: the first load to try. The following loads are found by doubling
+    or halving this load.
+    """
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
@@ -70,9 +72,9 @@ class _Search:
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
         """Returns the highest load that passed, and the lowest load above it that failed.
 
-        In simulated searches, 5 % of the full runs and 2 % of the probes failed by accident. With these
-        failures, 3.2 % of the results were wrong by 5 % or more. Without the repetition of the run that bounds the
-        result, 6.1 % were wrong.
+        In simulated searches, 5 % of the full runs and 2 % of the probes failed by accident. Because of these failures,
+        3.2 % of the results were wrong by 5 % or more. If the run that bounds the result had not been repeated, 6.1 %
+        of the results would have been wrong.
         """
         low = high = None
         failed: set[float] = set()

@@ -17,26 +17,27 @@ from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
 """Instances that are busy for less than this share of the time could handle four times the rate. If the model limits
-the peak, its instances are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
+the peak, the instances are busy for 50 % to 90 % of the time, because handing out queries takes the remaining time of
+two cores.
 """
 
 FAR_BELOW = 10
 """If the bound is more than this multiple of the median latency, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
-"""If the completed rate is at least this share below the offered rate, a queue remained at the end. The search does not
-resolve smaller differences.
+"""If the completed rate is lower than the offered rate by at least this share, a queue remained at the end. The search
+does not resolve smaller differences.
 """
 
 MOST_LOADS = 2
-"""The conclusion lists at most this many loads of shorter runs that failed."""
+"""The conclusion lists at most this many loads at which shorter runs failed."""
 
 OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields warnings about the rate; nothing without a peak. content: the content of peak.json."""
+    """Yields warnings about the rate; yields nothing if the search found no peak. content: the content of peak.json."""
     if content["peak"] is None:
         return
     run = confirming_run(content)
@@ -68,10 +69,10 @@ def _searched(slos: str) -> Slo:
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Returns whether, from this load on, runs miss the SLO because of single delays in the machine and not because of
+    """Returns whether runs from this load on miss the SLO because of single delays in the machine and not because of
     the model.
 
-    The evidence is that the instances were partly idle and that queries hardly waited.
+    The evidence is that the instances were partly idle and that queries hardly waited for each other.
     """
     if busy_share is None or p50_ns is None:
         return False
@@ -84,8 +85,8 @@ def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
-    """States why no load meets the SLO, and what the user can do. fastest_ns: the fastest answer, which is later than
-    the bound.
+    """States the reason why no load meets the SLO, and what the user can do. fastest_ns: latency of the fastest answer,
+    which exceeds the bound.
     """
     bound_ns = _searched(slo).bound_ns
     return (
@@ -106,8 +107,8 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
-    """Returns the load that the model alone could handle, from the bare loops or, without them, from the instances'
-    idle time.
+    """Returns the load that the model alone could handle, from the bare loops or, if they are missing, from the
+    instances' idle time.
     """
     loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     return float(loops_per_s or content["peak"] / run["busy_share"])
@@ -239,8 +240,8 @@ def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peak_text(content: Mapping[str, Any]) -> str:
-    """Returns the peak with its unit, and what limited it besides the model. content: of a peak.json that contains a
-    peak.
+    """Returns the peak with its unit, and what limited the peak besides the model. content: of a peak.json that
+    contains a peak.
     """
     peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
     offered = run["scheduled_per_s"]
@@ -252,9 +253,7 @@ def peak_text(content: Mapping[str, Any]) -> str:
 
 
 def _shorter_failed(content: Mapping[str, Any]) -> str:
-    """Returns the loads at which shorter runs failed, which are below the lowest load
-    that failed above the peak; '' without such runs.
-    """
+    """Returns the loads below `failed_above` at which shorter runs failed; '' if no shorter run failed there."""
     above = content["failed_above"]
     failed = {p["load"] for p in content["probes"] if p["kind"] == "probe" and p["passed"] is False}
     loads = [show_rate(load) for load in sorted(failed) if load < above]

@@ -1,4 +1,6 @@
-"""Lets each backend answer the same samples in a child process, without timing, and compares the answers."""
+"""Lets each backend answer the same samples in a child process, without timing, and compares the answers of the
+backends.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -99,7 +101,7 @@ class Compared(NamedTuple):
 
     @property
     def differs(self) -> str:
-        """Why the answers do not count as equal; '' if they do."""
+        """Reason why the answers do not count as equal; '' if they do."""
         same, least = self.agreement, self.limits
         if same.alike >= least.share:
             return ""

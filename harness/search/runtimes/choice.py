@@ -73,7 +73,8 @@ def every_runtime() -> tuple[str, ...]:
 
 
 def readable(models: str) -> tuple[str, ...]:
-    """Returns the installed backends that can read a file for each of these models; all backends if none can.
+    """Returns the installed backends that can read a file for each of these models; if no installed backend can,
+    returns all backends.
 
     models: value of --model, which may be a list; '' for the default.
     """
@@ -84,8 +85,8 @@ def readable(models: str) -> tuple[str, ...]:
 
 
 def why_not(backend: str, model: Model) -> str:
-    """Returns why the backend cannot run the model, as far as this is known without importing the backend; '' if it may
-    run it.
+    """Returns the reason why the backend cannot run the model, as far as this is known without importing the backend;
+    '' if it may run the model.
     """
     if formats := unread(backend, model):
         return f"{model.name} has no file that this backend reads ({', '.join(formats)})"
@@ -93,8 +94,8 @@ def why_not(backend: str, model: Model) -> str:
 
 
 def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...]:
-    """Returns the formats that a backend reads if it cannot read any of the model's files; () if it can read one or if
-    this is unknown.
+    """Returns the formats that a backend reads if the backend cannot read any of the model's files; () if it can read
+    one of the files or if this is unknown.
 
     makes: whether a file in a narrower precision may be made from a different format.
     """
@@ -104,7 +105,7 @@ def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...
 
 
 def missing(backend: str) -> str:
-    """Returns how to install the backend's framework; '' if it is installed or not needed."""
+    """Returns how to install the backend's framework; '' if the framework is installed or not needed."""
     entry = registry.BACKENDS.get(backend)
     if entry is None or entry.installed:
         return ""
@@ -145,7 +146,8 @@ def _contest(
 ) -> Contest:
     """Returns one model's cells.
 
-    axes: pairs of --threads and precision. If --threads is None, the cell uses all cores, if the backend can.
+    axes: pairs of --threads and precision. If --threads is None, the cell uses all cores if the backend supports
+    several threads.
     """
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)

@@ -41,14 +41,15 @@ LOG = "answers.log"
 """File with the output of the child processes that answer samples."""
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run. Before a single run, the harness probes for one second."""
+"""Length of the noise probe before each run. The noise probe before an ordinary run takes one second."""
 
 SURE_ROUNDS = 2
 """This many rounds are always made, because one run per cell does not show noise."""
 
 HOPELESS = 4.0
-"""Factor above which a cell is given up. A cell makes no run if both conditions hold: its samples took more than this
-factor longer than the fastest cell's while answers were compared, and its first run would take longer than CELL_S.
+"""A cell may be dropped if it is slower than the fastest cell by more than this factor. A cell makes no run if both
+conditions hold: its samples took more than this factor longer than the fastest cell's samples while answers were
+compared, and its first run would take longer than CELL_S.
 """
 
 
@@ -76,10 +77,10 @@ class _Standing:
         self.label = standing.labels(contest.cells)
         self.entries = [Entry(cell) for cell in contest.cells]
         self.first: Entry | None = None
-        """The cell with whose answers the other cells' answers are compared."""
+        """The cell whose answers serve as the reference for all other cells."""
         self.dataset_digest: str | None = None
         self.ended = ""
-        """Why the rounds ended: decided, time or rounds; '' before they end."""
+        """Reason why the rounds ended: decided, time or rounds; '' before the rounds end."""
 
     def to_json(self) -> dict[str, Any]:
         name = standing.decides(self.entries)
@@ -166,7 +167,7 @@ class _RuntimesJob(Study[Plan]):
             raise error("\n".join(dict.fromkeys(reasons)))
 
     def _prepare_all(self, one: _Standing) -> None:
-        """Lets every cell answer the same samples, and compares the answers with the first cell's."""
+        """Lets every cell answer the same samples, and compares the answers with the first cell's answers."""
         real = any(entry.cell.data == "real" for entry in one.entries)
         variants = Variants(
             common=replace(self._config, out=None),
@@ -191,8 +192,8 @@ class _RuntimesJob(Study[Plan]):
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
-        """Builds the configuration for the cell's runs, and answers the samples with it. Raises HarnessError if the
-        cell cannot run.
+        """Builds the configuration for the cell's runs, and answers the samples with this configuration. Raises
+        HarnessError if the cell cannot run.
         """
         cell = entry.cell
         path = self.folder / ANSWERS / f"{_key(cell)}.npz"

@@ -19,8 +19,8 @@ def names_all(texts: Mapping[str, Any]) -> bool:
 
 
 def names_runtimes(texts: Mapping[str, Any]) -> bool:
-    """Returns whether the command line describes alternating runs: several backends, and nothing that only a grid
-    accepts.
+    """Returns whether the command line describes alternating runs, that is, several backends and no option that only a
+    grid accepts.
 
     texts: texts by option key.
     """

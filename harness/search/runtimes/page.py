@@ -18,7 +18,8 @@ from harness.search.runtimes.table import RANKED
 PAGE = "runtimes.html"
 
 _MOST_RATIO = 2.0
-"""The axis ends at this ratio, because the intervals of a few very different runs would squeeze the bars.
+"""The axis ends at this ratio, because the long intervals of a few very different runs would leave too little room for
+the bars.
 """
 
 _QUALIFY = ("but", "time limit", "machine", "doubt")

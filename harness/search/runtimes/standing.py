@@ -20,7 +20,7 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""The two best cells get at least this many rounds, if time permits. Fewer rounds give no interval over rounds.
+"""The two best cells get at least this many rounds, if time permits. Fewer rounds do not give an interval over rounds.
 """
 
 
@@ -44,15 +44,17 @@ class Entry:
     took_s: float = 0.0
     """Duration of the last run, including its start-up."""
     absent: str = ""
-    """Why the cell could not run at all; empty if it could."""
+    """Reason why the cell could not run at all; empty if it could."""
     failed: str = ""
-    """Why one of the cell's runs failed; empty if none failed. After a failure, the cell makes no more runs."""
+    """Reason why one of the cell's runs failed; empty if every run succeeded. After a failure, the cell makes no more
+    runs.
+    """
     dropped: str = ""
-    """Why the cell makes no more runs although every run succeeded."""
+    """Reason why the cell makes no more runs although every run succeeded."""
 
     @property
     def differs(self) -> str:
-        """Why the cell's answers do not count as equal; '' if they do."""
+        """Reason why the cell's answers do not count as equal; '' if they do."""
         return self.answers.differs if self.answers is not None else ""
 
     @property
@@ -65,7 +67,7 @@ class Entry:
 
     @property
     def why_not(self) -> str:
-        """Why the cell is not ranked; '' if it is."""
+        """Reason why the cell is not ranked; '' if it is."""
         if self.is_ranked:
             return ""
         return self.absent or self.failed or self.differs or self.dropped or "no run was made"
@@ -86,7 +88,7 @@ class Interval(NamedTuple):
 
 
 def interval_of(numbers: Sequence[Number]) -> Interval | None:
-    """Returns the mean over the runs with its interval; None without numbers, or if any number is 0 or negative."""
+    """Returns the mean over the runs with its interval; None if `numbers` is empty or if any number is 0 or negative."""
     over = over_runs([number.value for number in numbers])
     if over is None:
         return None
@@ -125,8 +127,8 @@ def decides(entries: Sequence[Entry]) -> str | None:
 
 
 def against(one: Entry, other: Entry) -> Deciding | None:
-    """Returns the change in the deciding number from one cell to the other, over the rounds that both ran; None without
-    such rounds.
+    """Returns the change in the deciding number from one cell to the other, over the rounds that both cells ran; None
+    if no such round exists.
     """
     common = sorted(one.runs.keys() & other.runs.keys())
     if not common:
@@ -181,9 +183,9 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
-    """Returns whether the order is final.
+    """Returns whether the order of the cells is final.
 
-    It is final if every other cell is either certainly slower than the best cell or certainly as fast.
+    The order is final if every other cell is either certainly slower than the best cell or certainly as fast.
     """
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
@@ -195,8 +197,8 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
     """Returns the best cell, its lead over the next cell, and how certain the lead is; None if no cell is ranked.
 
-    next: the closest cell that is not certainly slower or, without such a cell, the closest cell; None if only one cell
-    is ranked. alike: all cells that are not certainly slower than the best cell.
+    next: the closest cell that is not certainly slower or, if no such cell exists, the closest cell; None if only one
+    cell is ranked. alike: all cells that are not certainly slower than the best cell.
     """
     best = best_of(entries)
     if best is None:
@@ -227,7 +229,9 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns a name for each of a model's cells: its backend, and whatever else differs between the backend's cells."""
+    """Returns a name for each of a model's cells, made of the backend and the properties in which the backend's cells
+    differ.
+    """
     precisions = len({(cell.backend, cell.precision) for cell in cells})
     threads = len({(cell.backend, cell.threads) for cell in cells})
     backends = len({cell.backend for cell in cells})

@@ -17,13 +17,14 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
 SHOWN = ("throughput", "p50", "p90", "p99")
-"""Names of the numbers shown for a cell. Offline shows only the first."""
+"""Names of the numbers shown for a cell. Offline shows only the first number."""
 
 MOST_NAMES = 4
 """One sentence names at most this many cells."""
 
 WIDEST = 1.0
-"""An interval whose half width, as a share, is larger is not shown, because its ends differ by more than a factor of 4.
+"""An interval is not shown if half of its width, as a share, exceeds this limit, because the ends of such an interval
+differ by more than a factor of 4.
 """
 
 WIDE = "undecided"
@@ -85,7 +86,9 @@ def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
 
 
 def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
-    """Returns a cell's speed relative to the best cell, over the rounds that both ran; None if the cell is not ranked."""
+    """Returns a cell's speed relative to the best cell, over the rounds that both cells ran; None if the cell is not
+    ranked.
+    """
     if best is None or not entry.is_ranked:
         return None
     if entry is best:
@@ -240,8 +243,8 @@ def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[Tab
 
 
 def _half(number: Mapping[str, Any] | None) -> float | str | None:
-    """Returns half of an interval's width as a share; WIDE if the interval is too wide to be useful; None if either end
-    is unknown.
+    """Returns half of an interval's width as a share; WIDE if the interval is too wide to be useful; None if an end of
+    the interval is unknown.
     """
     if number is None or number["low"] is None or number["high"] is None:
         return None
@@ -291,7 +294,9 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells if they lead in a number that does not decide; '' otherwise."""
+    """Returns a text that names other cells that lead in a number other than the deciding number; '' if no other cell
+    does.
+    """
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
     for name, most in (("throughput", True), ("p50", False)):
@@ -359,7 +364,7 @@ def _left_out(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def csv_of(content: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Returns the column names and rows of runtimes.csv: every cell with every number."""
+    """Returns the column names and rows of runtimes.csv, with every cell and every number."""
     plain = (
         "backend",
         "precision",

@@ -1,8 +1,8 @@
 """Prepares the states of a server's prompt cache that a sweep measures at each rate.
 
-The cache may be empty (cold), filled with the run's prompts (warm), or empty while the run's prompts share a part of
-their tokens. Before a cold run, either --before-run empties the cache, or the prompts are new to the server
-(--backend-option fresh). A warm run repeats the cold run's prompts, but without --before-run and without new prompts.
+The cache may be empty (cold), filled with the run's prompts (warm), or empty for prompts that share a part of their
+tokens. Before a cold run, either --before-run empties the cache, or the prompts are new to the server (--backend-option
+fresh). A warm run repeats the cold run's prompts, without --before-run and without new prompts.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _DATASET = "synthetic-prompts"
 
 
 def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
-    """Yields a problem for each option that does not suit these states."""
+    """Yields a problem for each option that cannot be combined with these states."""
     if not caches:
         return
     if config.backend != "openai" or not config.url:
@@ -39,8 +39,8 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
     """Returns the configuration for a run with the cache state `cache`.
 
-    beginning: text for `fresh`. A warm run uses the same text as its cold run, and `on` lets each run choose a text.
-    The tokens of this text would increase the share in common, so a run with a share draws new prompts instead.
+    beginning: text for `fresh`. A warm run uses the same text as its cold run. If `beginning` is `on`, each run chooses
+    a text. The tokens of this text would increase the shared part, so a run with a share draws new prompts instead.
     """
     share = cache_share(cache)
     if config.before_run is not None:
@@ -70,14 +70,14 @@ def missing(caches: Sequence[str], measured: Container[str]) -> list[str]:
 
 
 def folder_name(cache: str, rate: float) -> str:
-    """Returns the name of a run's folder. cache: "" without --cache."""
+    """Returns the name of a run's folder. cache: "" if --cache is not set."""
     share = cache_share(cache) if cache else None
     word = cache if share is None else f"{_PREFIX}{share * 100:g}"
     return f"{word}-{rate:g}" if word else f"{rate:g}"
 
 
 def cache_in(name: str) -> str:
-    """Returns the cache state in a folder's name; "" if the name contains none."""
+    """Returns the cache state in a folder's name; "" if the name does not contain a state."""
     word, dash, _ = name.partition("-")
     if not dash or word[:1].isdigit():
         return ""
@@ -87,7 +87,7 @@ def cache_in(name: str) -> str:
 def parts(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields each state with the sweep's content, as if only this state had been measured.
 
-    For a sweep without states, yields the state "".
+    If the sweep has no cache states, yields the state "".
     """
     by_cache = content.get("by_cache") or {}
     if not by_cache:

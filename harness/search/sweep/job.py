@@ -44,7 +44,7 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 MOST_BOUND = 2
-"""After the client has limited this many successive rates, higher rates are skipped for the same cache state."""
+"""If the client has limited this many successive rates, higher rates are skipped for the same cache state."""
 
 
 class _Due(NamedTuple):
@@ -197,7 +197,9 @@ class _SweepJob(Study[SweepOptions]):
             )
 
     def _is_late(self, result: Mapping[str, Any]) -> bool:
-        """Returns whether even the fastest answer missed the SLO. A run that the client limited cannot show this."""
+        """Returns whether even the fastest answer was later than the SLO's bound. Returns False for a run that the
+        client limited.
+        """
         if not result or is_client_bound(result):
             return False
         least_ns = (result["latency_ns"] or {}).get("min")
@@ -207,7 +209,9 @@ class _SweepJob(Study[SweepOptions]):
         return self._slo is not None and (model_ns(result) or 0) > self._slo.bound_ns
 
     def _find_peak(self) -> None:
-        """Takes the peak from an earlier search in this folder or, without one, searches as `peak` does."""
+        """Takes the peak from an earlier search in this folder; if no such search exists, searches in the same way as
+        `peak`.
+        """
         folder = self.folder / "peak"
         if not (folder / run_folder.PEAK).is_file():
             out = files.free_name(folder)
@@ -278,9 +282,9 @@ class _SweepJob(Study[SweepOptions]):
         return finished.result
 
     def _points(self) -> list[Point]:
-        """Returns the points of finished runs whose result depends on their rate or client, in ascending order.
+        """Returns the points of finished runs whose result depends on the rate or on the client, in ascending order.
 
-        If a point was measured several times, its last usable run counts, or, if none is usable, its last run.
+        If a point was measured several times, its last usable run counts; if no run is usable, its last run counts.
         """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
@@ -299,8 +303,8 @@ class _SweepJob(Study[SweepOptions]):
 
         peak: the rate in queries/s that counts as 100 %, from --peak or a search; otherwise None. peak_is_measured:
         whether a search found the peak to be VALID. highest_valid: the highest requested rate that was VALID; None if
-        none was. by_cache: knee and highest_valid per state of the server's cache. fastest_ns: the fastest answer, if
-        the sweep ended because even that answer missed the SLO.
+        no rate was VALID. by_cache: knee and highest_valid per state of the server's cache. fastest_ns: latency of the
+        fastest answer, if the sweep ended because even that answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -334,7 +338,7 @@ class _SweepJob(Study[SweepOptions]):
 
 
 def _place(point: Point) -> tuple[int, float]:
-    """Returns a key that sorts points at the same rate."""
+    """Returns a key that sorts points at the same rate by cache state."""
     if point.cache in ("", COLD, WARM):
         return ("", COLD, WARM).index(point.cache), 0.0
     return 3, cache_share(point.cache) or 0.0

@@ -66,7 +66,9 @@ def articles(
 
 
 def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a comparison of the cache states, and each state's figures; without states, yields the figures once."""
+    """Yields a comparison of the cache states, and each state's figures; if the sweep has no cache states, yields the
+    figures once.
+    """
     yield from _by_cache(content)
     for cache, part in caches.parts(content):
         for figure in figures(part):
@@ -75,8 +77,8 @@ def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot that compares the cache states by the time to the first token or by the latency; nothing without
-    states.
+    """Yields a plot that compares the cache states by the time to the first token or by the latency; yields nothing if
+    the sweep has no cache states.
     """
     by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
     if not by_cache:

@@ -46,7 +46,7 @@ class Point(NamedTuple):
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of the time for which an instance computed."""
+    """Share of the time during which an instance computed."""
     model_per_s: float | None
     """The model's rate in queries/s without a dispatcher, from the bare loops before and after the run."""
     queries: int
@@ -62,29 +62,32 @@ class Point(NamedTuple):
     wait_ns: float | None = None
     """Mean time until an instance or the client took the query."""
     steady: str | None = None
-    """steady, not steady or undecided; None with too few queries."""
+    """`steady`, `not steady` or `undecided`; None if the run has too few queries."""
     cache: str = ""
     """State of the server's cache before the run: cold, warm, or the share of tokens that all prompts have in common,
-    such as 50%. "" without --cache.
+    such as 50%. "" if --cache is not set.
     """
     cached_share: float | None = None
     """Share of prompt tokens that came from the cache, as reported by the server."""
     met_share: float | None = None
-    """Share of the queries that met every SLO; None without an SLO."""
+    """Share of the queries that met every SLO; None if no SLO is set."""
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """A language model's token times. The keys are the fields of harness/search/token_times.py. None without streams.
+    """A language model's token times. The keys are the fields of harness/search/token_times.py. None if the run has no
+    streams.
     """
     tokens_per_s: float | None = None
-    """Rate of all answer tokens per s; None if unknown."""
+    """Rate of answer tokens over all queries, in tokens/s; None if unknown."""
     per_million: float | None = None
-    """Price of a million output tokens, in the currency of --price; without tokens, of a million samples."""
+    """Price of a million output tokens, in the currency of --price; if the model has no tokens, price of a million
+    samples.
+    """
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
-    """Returns whether the client was not the limit, so that the point, VALID or INVALID, says something about its rate."""
+    """Returns whether the client was not the limit, so that the point (VALID or INVALID) describes the rate."""
     return CLIENT_BOUND not in point["reasons"]
 
 
@@ -151,11 +154,11 @@ LEAST_FOR_KNEE = 3
 
 def knee(points: Sequence[Point]) -> float | None:
     """Returns the knee: the requested rate above which latency grows faster than throughput. The knee is the rate of
-    the VALID point with the largest ratio of completed queries/s to mean latency. Returns None with fewer than
+    the VALID point with the largest ratio of completed queries/s to mean latency. Returns None if there are fewer than
     LEAST_FOR_KNEE points, or if the ratio still grows at the highest rate.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979). Kleinrock calls this ratio the power. The ratio is
-    largest where a line from the origin touches the curve of latency against throughput.
+    largest at the point at which a line from the origin touches the curve of latency against throughput.
     """
     known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
     if len(known) < LEAST_FOR_KNEE:
@@ -176,8 +179,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def scale(content: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the name of the rate that counts as 100 %, and where it comes from. A rate from --peak is not called the
-    peak, because no run has shown that it is VALID.
+    """Returns the name of the rate that counts as 100 %, and the source of this rate. A rate from --peak is not called
+    the peak, because no run has shown that the rate is VALID.
     """
     if content["peak_is_measured"]:
         return "peak", "the highest rate that the search found VALID, 100 % here"
@@ -222,7 +225,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
 
 
 def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines of `marks` for each cache state; without states, yields them once."""
+    """Yields the lines of `marks` for each cache state; if the sweep has no cache states, yields the lines once."""
     for cache, part in caches.parts(content):
         if cache:
             yield f"{'cache':<12}{cache}"
@@ -236,7 +239,7 @@ def words(content: Mapping[str, Any]) -> list[str]:
 
 
 def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
-    """Yields lines about the knee, the peak, the highest VALID rate, and what limits it.
+    """Yields lines about the knee, the peak, the highest VALID rate, and what limits this rate.
 
     cache: state of the server's cache. The line about the highest VALID rate names the state, because this line also
     serves as a headline.
@@ -263,7 +266,9 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
 
 
 def _not_reached(content: Mapping[str, Any]) -> str:
-    """Returns up to which share of --peak the rates were VALID; '' if --peak was VALID or no rate up to it failed."""
+    """Returns a text with the highest share of --peak up to which the rates were VALID; '' if --peak was VALID or if no
+    rate up to --peak failed.
+    """
     peak, points = content["peak"], [p for p in content["points"] if is_usable(p)]
     reached = any(p["verdict"] == "VALID" and p["rate_per_s"] >= peak for p in points)
     failed = any(p["verdict"] != "VALID" and p["rate_per_s"] <= peak for p in points)
@@ -277,7 +282,7 @@ def _not_reached(content: Mapping[str, Any]) -> str:
 
 
 def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[float]:
-    """Returns the rates below the highest VALID rate that were not VALID, because they make the result less certain."""
+    """Returns the rates below the highest VALID rate that were not VALID. Such rates make the result less certain."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     return sorted(rate for rate in below if rate < highest)
 
@@ -285,8 +290,8 @@ def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[flo
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:
-    """Returns the highest VALID rate below which no rate failed; None without one. highest: the highest VALID
-    rate.
+    """Returns the highest VALID rate below which no rate failed; None if no such rate exists. highest: the highest
+    VALID rate.
     """
     holes = [] if highest is None else holes_below(points, highest)
     if not holes:

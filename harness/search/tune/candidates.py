@@ -62,7 +62,7 @@ class Placement(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """Sort key. If two placements are equally good, the one with the smaller key is simpler."""
+        """Sort key of a placement. If two placements are equally good, the placement with the smaller key is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -184,14 +184,14 @@ class Forecast:
 
     def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
         """Returns whether no rate can meet the SLO, because the fastest batch in these bare loops is slower than the
-        bound. Returns False unless a rate is searched for.
+        bound. Returns False if no rate is searched for.
         """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return False
         return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Returns why no rate can meet the SLO; '' if some rate can, or if no rate is searched for."""
+        """Returns the reason why no rate can meet the SLO; '' if some rate can, or if no rate is searched for."""
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
@@ -234,7 +234,9 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """Returns the highest rate in queries/s that meets the bound, or the lowest rate that was tried if none does."""
+    """Returns the highest rate in queries/s that meets the bound; if no rate meets the bound, returns the lowest rate
+    that was tried.
+    """
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

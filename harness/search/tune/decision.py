@@ -29,7 +29,7 @@ class Finalist:
     values: dict[int, float] = field(default_factory=dict)
     """Measured values by round, in the unit of the aim."""
     failed: str = ""
-    """Why the placement could not be judged further; '' if it could."""
+    """Reason why the placement could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
@@ -62,7 +62,9 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Returns the gain of a over b in the rounds that both ran; None with too few rounds for an interval (LEAST_RUNS)."""
+    """Returns the gain of a over b in the rounds that both placements ran; None if there are too few rounds for an
+    interval (LEAST_RUNS).
+    """
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)
@@ -105,13 +107,14 @@ def decide(
 ) -> Decision | None:
     """Returns the decision; None if no placement has two rounds.
 
-    If a placement is neither certainly worse than the best placement nor alike, the better mean wins. Alike is not
+    If a placement is neither certainly worse than the best placement nor alike, the placement with the better mean
+    wins. Being alike is not
     transitive: two placements may both be alike to the best placement although one of them is certainly worse than the
     other. A placement that is certainly worse than any other placement, or that was dropped for being worse, is
     therefore taken only if all others failed.
 
-    bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, so does the chosen
-    placement.
+    bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, the chosen placement
+    also meets the bound.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound

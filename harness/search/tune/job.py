@@ -137,7 +137,7 @@ class TuneJob(Study[TuneOptions]):
     def _without_tuning(self, planned: Layout) -> Measured:
         """Returns the layout that a run would use without tuning.
 
-        It may differ from the planned layout, because a stream's warm-up may choose fewer threads.
+        This layout may differ from the planned layout, because a stream's warm-up may choose fewer threads.
         """
         measured, default = self._cut.measured, self._default
         if not default.may_drop_threads:
@@ -162,7 +162,7 @@ class TuneJob(Study[TuneOptions]):
         return time_layout(config, self._dataset, spec, sizes, most_ns, output, self._progress)
 
     def _publish(self) -> int:
-        """Writes tuned.yaml and completes the folder. If nothing was judged, the folder remains `.partial`."""
+        """Writes tuned.yaml and completes the folder. If no placement was judged, the folder remains `.partial`."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)

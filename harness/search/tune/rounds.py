@@ -23,7 +23,7 @@ from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run. Before a single run, the harness probes for one second."""
+"""Length of the noise probe before each run. The noise probe before an ordinary run takes one second."""
 
 START_SHARE = 0.9
 """The first rate is this share of the best forecast, because bare loops exclude the cost of issuing queries."""
@@ -36,8 +36,8 @@ single thread issues the queries, and an Offline run would need more samples tha
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""An Offline run makes at least this many batches of the largest size per instance. With fewer batches, the end of the
-run would dominate the result.
+"""An Offline run makes at least this many batches of the largest size per instance. With fewer batches, the end
+of the run would dominate the result.
 """
 
 
@@ -120,10 +120,10 @@ class Rounds:
                 return
 
     def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
-        """Returns whether even the fastest answer missed the SLO.
+        """Returns whether even the fastest answer was later than the SLO's bound.
 
-        Raises RunInvalid only the second time, at a lower rate, because a stall or an initial queue can make every
-        answer in a single run late.
+        Raises RunInvalid only for the second such run, at a lower rate, because a stall or an initial queue can make
+        every answer in a single run late.
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
@@ -139,7 +139,7 @@ class Rounds:
         """Makes a run. Returns the content of the run's result.json; on failure, returns None and stores the reason in
         `failed`.
 
-        after: number of later runs, as far as known. bound: `at most` if fewer runs may follow.
+        after: number of later runs, as far as known. bound: `at most` if fewer than `after` runs may follow.
         """
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
@@ -187,7 +187,7 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Returns the number of queries that fill --duration, or the number that the percentile needs if that is
+        """Returns the number of queries that fill --duration, or the number that the percentile needs if this number is
         larger.
         """
         seconds = self.config.duration_ns / NS_PER_S

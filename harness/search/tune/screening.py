@@ -25,9 +25,9 @@ class Bare(NamedTuple):
     tunable: Mapping[str, Sequence[str]]
     """Maps a backend option to the values to try in addition to the configured value."""
     ended: str = ""
-    """Error that prevented larger sizes from being measured; '' without an error."""
+    """Error that prevented larger sizes from being measured; '' if no error occurred."""
     fixed_batch: int | None = None
-    """Batch size in samples that the model file fixes; None if it fixes none."""
+    """Batch size in samples that the model file fixes; None if the file takes any batch size."""
 
 
 def time_layout(
@@ -42,7 +42,7 @@ def time_layout(
     """Times a layout's batch sizes in bare loops.
 
     Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: time limit per
-    batch. After the first size whose batches take longer, no larger size is timed.
+    batch. If the batches of a size take longer, no larger size is timed.
     """
     setup = {
         "config": to_plain(config),
@@ -95,11 +95,11 @@ class Measured:
     values: Mapping[int, float] = field(default_factory=dict)
     """Forecasts for each largest batch size."""
     batch: int = 0
-    """Best largest batch size; 0 without a forecast."""
+    """Best largest batch size; 0 if no forecast exists."""
     failed: str = ""
-    """Why the layout was not measured, or why it cannot meet the SLO; empty without such a reason."""
+    """Reason why the layout was not measured, or why it cannot meet the SLO; empty if neither applies."""
     ended: str = ""
-    """Why larger batches were not measured; empty without such a reason."""
+    """Reason why larger batches were not measured; empty if no such reason exists."""
     tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Maps a backend option to the values to try in addition to the layout's values."""
 
@@ -145,7 +145,7 @@ class Cut:
     measured: dict[Layout, Measured] = field(default_factory=dict)
     """Layouts measured so far, the default first."""
     fixed_batch: int | None = None
-    """Batch size in samples if the model file fixes it. Known once a layout has been loaded."""
+    """Batch size in samples if the model file fixes the size. The value is known after a layout has been loaded."""
     _errors: list[HarnessError] = field(default_factory=list)
     _best: tuple[float, Layout] | None = None
     """Best forecast among the layouts timed so far."""
@@ -159,8 +159,8 @@ class Cut:
     ) -> None:
         """Screens the layouts. configured: backend options that the user has set, which are not varied.
 
-        Measures every layout twice, the second time in reverse order, so that a drift of the machine affects all
-        layouts equally. Raises an error if no layout could be measured or none can meet the SLO.
+        Measures every layout twice, the second time in reverse order, so that drift of the machine affects all layouts
+        equally. Raises an error if no layout could be measured or none can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -204,7 +204,7 @@ class Cut:
         )
 
     def brings_nothing(self, one: Measured) -> bool:
-        """Returns whether the layout is no better than the same layout without its options."""
+        """Returns whether the layout with its options is no better than the same layout without options."""
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
@@ -254,7 +254,9 @@ class Cut:
             self._best = value, layout
 
     def _too_slow(self, layout: Layout, sizes: Sequence[int]) -> str:
-        """Returns why the layout is slower than a measured one even at the machine's peaks; '' if it may be faster."""
+        """Returns the reason why the layout is slower than a measured one even at the machine's peaks; '' if it may be
+        faster.
+        """
         least_ns = self.least_ns(layout)
         if least_ns is None or self._best is None:
             return ""

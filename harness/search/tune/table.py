@@ -159,7 +159,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """States why the best plan is chosen although it is not measurably better than the next one."""
+    """States the reason why the best plan is chosen although it is not measurably better than the next plan."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
@@ -193,13 +193,13 @@ def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Returns each judged placement's mean, by placement."""
+    """Returns the mean of each judged placement, by placement name."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """Returns the SLO's bound if placements are judged by its percentile; otherwise infinity."""
+    """Returns the SLO's bound if placements are judged by the SLO's percentile; otherwise returns infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf

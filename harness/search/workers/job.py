@@ -1,9 +1,9 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and how much a cache costs if every request
+"""Measures how many workers a set of models needs (`sweep --models`), and how much time a cache costs if every request
 misses.
 
 Makes one run per number of workers. Each run keeps one query in flight per worker, so that queries do not wait. Then
-compares the time of loads through the cache with plain loads. The folder contains workers.json, and the runs in
-`workers/`.
+compares the time of loads through the cache with the time of plain loads. The folder contains workers.json, and the
+runs in `workers/`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Extracts one row per number of workers, and prints the rows with the cost of a cache that always misses."""
+"""Extracts one row per number of workers, and prints the rows with the cost of a cache in which every request misses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.run.study import (
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
-    """Returns a row of workers.json. A number that the run lacks is None."""
+    """Returns a row of workers.json. A number is None if the run did not measure it."""
     latency, models = result["latency_ns"] or {}, result.get("models") or {}
     return {
         "workers": workers,
@@ -81,7 +81,7 @@ def workers_table(content: Mapping[str, Any]) -> Table:
 
 
 def facts(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields labelled lines about the machine and the cost of a cache that always misses."""
+    """Yields labelled lines about the machine and the cost of a cache in which every request misses."""
     rows = content["workers"]
     yield from shared_lines(rows)
     if text := machine_text(rows, NOT_AT_REST):

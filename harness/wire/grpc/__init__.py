@@ -1,1 +1,1 @@
-"""gRPC calls, and how they trust a server's certificate."""
+"""Makes gRPC calls, and checks the certificates of gRPC servers."""

@@ -1,7 +1,7 @@
 """Makes calls over gRPC: a link that waits for each reply, and an engine that keeps many calls in flight.
 
 `arrived_ns` stays 0, because grpcio owns the sockets and the kernel's stamp of a reply is not available. Messages are
-bytes, which the plug-in encodes and decodes. Never sends a call again, and never uses a proxy.
+bytes, which the plug-in encodes and decodes. The module never sends a call again, and never uses a proxy.
 """
 
 from collections import deque
@@ -65,7 +65,7 @@ def _channel(grpc: Any, server: Server, first: Connection) -> Any:
 
 
 class Channel:
-    """One HTTP/2 connection to a server, which carries any number of calls at once. Any thread may use it."""
+    """One HTTP/2 connection to a server, which carries any number of calls at once. Any thread may use the channel."""
 
     def __init__(self, server: Server, number: int = 0) -> None:
         """number: the server's number. Raises ConfigError if the server cannot be reached or does not use gRPC."""
@@ -141,8 +141,8 @@ def reply_of(future: Any, timeout_s: float) -> Reply:
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """Returns a failed call's reply, judged by its code, because grpcio does not report whether the client or the
-    server failed. Raises the same errors as `reply_of`.
+    """Returns the reply to a failed call, judged by the call's status code, because grpcio does not report whether the
+    client or the server failed. Raises the same errors as `reply_of`.
     """
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
@@ -202,15 +202,17 @@ class CallLink:
 class Calls:
     """Calls in flight to one server or several replicas, over one channel per server; implements Transport.
 
-    If only one call can be in flight, the thread that waits for it also makes it, which avoids two hand-overs between
-    threads. Otherwise calls end on one of grpcio's threads, which passes them to `turn`.
+    If only one call can be in flight, the thread that waits for the call also makes the call, which avoids two
+    hand-overs between threads. Otherwise, calls end on one of grpcio's threads, which passes the calls to `turn`.
     """
 
     resent = reopened = 0
     outage_s = 0.0
     closes_after: Sequence[int] = ()
     refused: Mapping[int, Exception] = {}
-    """Exist only because Flights has these attributes; grpcio opens connections itself, but does not report them."""
+    """These attributes exist only because Flights has them; grpcio opens connections itself, but does not report the
+    connections.
+    """
 
     def __init__(
         self,
@@ -230,7 +232,7 @@ class Calls:
         self.waited, self.waited_s = 0, 0.0
         self.gone: Exception | None = None
         self.begun: list[Flight] | None = None
-        """Exists only because Flights has this attribute; no gRPC reply is a stream."""
+        """This attribute exists only because Flights has it; gRPC replies are never streams."""
         self._channels: list[Channel] = []
         try:
             for number, server in enumerate(servers):
@@ -243,7 +245,7 @@ class Calls:
             self._free.append(channel)
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Prepares the requests for these samples if they are short. No other method may run at the same time."""
+        """Prepares the requests for these samples, except long requests. No other method may run at the same time."""
         self._ready.clear()
         end_s, left_bytes = monotonic() + PREPARE_S, READY_BYTES
         for index in indices:
@@ -297,7 +299,7 @@ class Calls:
                 future.add_done_callback(partial(self._end, flight, channel))
 
     def _encoded(self, flight: Flight) -> Request | None:
-        """Returns the flight's request, or None if it cannot be made; the flight has then failed."""
+        """Returns the flight's request, or None if the request cannot be made; the flight has then failed."""
         flight.taken_ns = wall_ns()
         if self.gone is not None:
             _fail(flight, "server-gone", self.gone)
@@ -313,7 +315,7 @@ class Calls:
         return request
 
     def _end(self, flight: Flight, channel: Channel, future: Any) -> None:
-        """Passes on a call that has ended. Runs on one of grpcio's threads."""
+        """Passes a call that has ended to `turn`. Runs on one of grpcio's threads."""
         flight.read_ns = wall_ns()
         self._ended.put((flight, channel, future))
 
@@ -358,7 +360,7 @@ class Calls:
         return [flight]
 
     def _take(self, flight: Flight, reply: Callable[[], Reply]) -> None:
-        """Sets the flight's reply or its failure. Gives up on a server if all calls to it fail for GIVE_UP_S."""
+        """Sets the flight's reply or its failure. Gives up on a server if all calls to the server fail for GIVE_UP_S."""
         try:
             flight.reply = reply()
         except LateReply as e:

@@ -1,8 +1,8 @@
 """Makes grpcio trust only the certificate that the harness received in a first handshake.
 
-grpcio cannot skip the check of the server's name, and does not read the system's certificates like Python's ssl module.
-A first connection therefore checks the server by the rules of https:// (or not at all, with --insecure), and pins its
-certificate.
+grpcio cannot skip the check of the server's name and, unlike Python's ssl module, does not read the system's
+certificates. A first connection therefore checks the server by the rules of https:// (or not at all, with --insecure),
+and pins the server's certificate.
 """
 
 import ssl

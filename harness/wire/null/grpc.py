@@ -1,6 +1,7 @@
 """Replies to every gRPC call with the same message: the null server's loop for HTTP/2 (RFC 9113).
 
-It never decodes a call's headers, because the reply does not depend on them, so it does not need HPACK.
+The server never decodes a call's headers, because the reply does not depend on the headers. The server therefore does
+not need HPACK.
 """
 
 import select

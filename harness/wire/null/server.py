@@ -1,6 +1,6 @@
 """Replies to every HTTP request or gRPC call with the same bytes, from a separate process.
 
-It serves to measure the client's floor and ceiling, which therefore contain only the time of the client and the kernel.
+This server measures the client's floor and ceiling, which therefore contain only the time of the client and the kernel.
 """
 
 import gc
@@ -28,7 +28,8 @@ _MOST_LENGTHS = 1024
 """
 
 _UNKNOWN = -(1 << 62)
-"""Stands for the length of an unknown head; sums that contain it are negative, so they are never mistaken for a length.
+"""Stands for the length of an unknown head; a sum that contains this number is negative, and is never mistaken for a
+length.
 """
 
 _START_LIMIT_S = 30.0
@@ -40,7 +41,8 @@ class NullServer:
     with NullServer(reply) as server:
         ...  # server.url
 
-    It reads requests with a Content-Length or without a body, and closes the connection after any other request.
+    The server reads requests with a Content-Length or without a body, and closes the connection after any other
+    request.
     """
 
     def __init__(self, reply: bytes, *, unix: Path | None = None, grpc: bool = False) -> None:
@@ -132,13 +134,11 @@ class _Connection:
         self.missing = 0
         """Number of body bytes that have not arrived yet."""
         self.unsent = memoryview(b"")
-        """Bytes that did not fit into the socket's buffer; while they wait, nothing is read."""
+        """Bytes that did not fit into the socket's buffer; nothing is read until these bytes are sent."""
 
 
 class _Loop:
-    """Handles all connections on one thread with one level-triggered epoll, so bytes that a read leaves cause another
-    event.
-    """
+    """Handles all connections on one thread with one level-triggered epoll, so unread bytes cause another event."""
 
     def __init__(self, listening: socket.socket, reply: bytes) -> None:
         listening.setblocking(False)

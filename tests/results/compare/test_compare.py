@@ -197,9 +197,7 @@ def test_one_run_a_side_is_reported_and_not_judged(monkeypatch: pytest.MonkeyPat
     assert "next      ./run.sh rerun a b --repeats 5" in list(lines(found, []))
     assert ("next", "python -m harness rerun a b --repeats 5") in list(notes(found, []))
     assert printed[-1].startswith("verdict   undecided: B is 0.741 x (")
-    assert printed[-1].endswith(
-        ") as fast as A at p99 in these runs: 5 runs per side, in turns, may decide"
-    )
+    assert printed[-1].endswith(") as fast as A at p99; 5 runs per side, in turns, may decide")
 
 
 def test_one_run_a_side_is_judged_by_the_noise_that_the_user_gives() -> None:
@@ -503,7 +501,7 @@ def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
     )
     noisy = list(lines(compare(ours, side_of("c", "bcfg", [1110, 900, 1330, 1120])), [], "C"))[-1]
     assert re.fullmatch(
-        r"verdict   undecided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs per side, "
+        r"verdict   undecided: C is 0\.91\d x \(.*\) as fast as A at p99; \d+ runs per side, "
         r"in turns, would decide",
         noisy,
     )
@@ -726,7 +724,7 @@ def test_run_compared_with_itself_shows_no_difference(
     fast = runs / "fast"
     assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
     printed = capsys.readouterr()
-    assert "verdict   undecided: B is 1 x (no interval) as fast as A at p90 " in printed.out
+    assert "verdict   undecided: B is 1 x (no interval) as fast as A at p90; " in printed.out
     assert "limit     kept       p90 +0.0 % against +0 %\n" in printed.out
     # Bug: the harness advised the user to rerun the run against itself.
     assert "\nnext " not in printed.out

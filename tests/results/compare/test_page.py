@@ -36,7 +36,9 @@ def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
     text = written(tmp_path, *SIDES)
     first, second = ([read(Path(side))] for side in SIDES)
     comparison = compare(first, second)
-    assert f'<p class="headline">{report.verdict(comparison)}</p>' in text
+    first_clause, _, others = report.verdict(comparison).partition("; ")
+    assert f'<p class="headline">{first_clause[:1].upper()}{first_clause[1:]}</p>' in text
+    assert f'<p class="lead">{others[:1].upper()}{others[1:]}</p>' in text
     for change in comparison.changes:
         name, before, after, *_ = change_text.row(change)
         cells = f'<td>{name}</td><td class="number">{before}</td><td class="number">{after}</td>'

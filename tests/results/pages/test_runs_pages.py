@@ -145,18 +145,18 @@ def test_newest_run_is_compared_with_the_range_of_the_runs_before(
 
 def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     _, first, offline = history(rows(results), reports_in(results, results / "page.html"))
-    line, crosses = figure(first, "latency").data
+    line, crosses = figure(first, "Latency").data
     assert line["name"] == "p99"
     assert line["x"] == ["01-01 10:00:00", "01-07 10:00:00"]
     assert line["y"] == [5, 6]
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
-    more = ["accuracy top1", "joules per sample rapl:psys"]
-    assert [f.title for f in first.figures] == ["latency", *more]
+    more = ["Accuracy top1", "Joules per sample rapl:psys"]
+    assert [f.title for f in first.figures] == ["Latency", *more]
     # P50 has no plot, because a flat line would show nothing more.
-    assert "The same in every run: p50 1.00 ms." in text(first)
-    assert [f.title for f in offline.figures] == ["throughput"]
+    assert "Without a change: p50 1.00 ms." in text(first)
+    assert [f.title for f in offline.figures] == ["Throughput"]
     # Bug: the axis reached 101 %.
-    assert figure(first, "accuracy top1").layout["yaxis"]["maxallowed"] == 100
+    assert figure(first, "Accuracy top1").layout["yaxis"]["maxallowed"] == 100
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(12, "onnxruntime 1.24.1", "b" * 40)
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
-    drawn = figure(article, "latency")
+    drawn = figure(article, "Latency")
     ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
     assert x == 1.5  # between the second run and the third
     assert text == f"onnxruntime 1.24.1, harness {'b' * 7}"
@@ -250,7 +250,7 @@ def test_the_history_shows_token_times(results: Path) -> None:
     (article,) = history(rows(results, model="tinylm"), reports_in(results, results / "page.html"))
     (line,) = figure(article, "TTFT").data
     assert (line["name"], list(line["y"])) == ("p99", [5.0, 9.0])
-    assert figure(article, "tokens")
+    assert figure(article, "Tokens")
 
 
 def test_the_history_links_to_reports_that_are_there(results: Path) -> None:

@@ -19,8 +19,8 @@ from harness.models.graph.graph import Graph, Node
 from harness.types import Array
 
 LIMIT = 1e-4
-"""An operator passes if its error, relative to the reference's largest value, is below this limit. If that value is
-below 1, the error is relative to 1.
+"""An operator passes if its error, relative to the reference's largest value, is below this limit. If the largest value
+is below 1, the error is relative to 1.
 """
 
 _MOST_MACS = 250_000_000

@@ -96,7 +96,7 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
 
 
 def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
-    """Compares one batch with the same samples in _PARTS smaller batches, one after the other.
+    """Compares one batch with the same samples in _PARTS smaller batches that run one after the other.
     feeds: one batch of _BATCH.
     """
     step = _BATCH // _PARTS

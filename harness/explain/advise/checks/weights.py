@@ -63,8 +63,8 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
     zero_share, near_zero_share: in [0, 1]. Values below NEAR_ZERO times the largest value are near zero.
     histogram: counts in BINS equal bins from the smallest to the largest value.
     channel_ranges: minimum, median and maximum of the channels' largest absolute values.
-    snr_db: signal-to-noise ratio of 8-bit integers with one scale for the tensor, and with one scale per channel. None
-    if the noise is zero.
+    snr_db: signal-to-noise ratio of 8-bit integers with one scale for the tensor, and with one scale per channel.
+    snr_db is None if the noise is zero.
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():

@@ -1,7 +1,8 @@
 """Measures each layer alone under each setting, using the times of its kernels.
 
 The time of a whole call is not a lower bound. When a layer runs alone, additional kernels at its ends convert the
-layout or quantise. A model does not run such kernels between its layers, so their times are stored separately.
+layout or quantise. A model does not run such kernels between its layers, so the times of these kernels are stored
+separately.
 """
 
 import tempfile
@@ -38,7 +39,7 @@ class LayerTimes(NamedTuple):
     """Times of one layer that was run alone under one setting, with one number per run.
     kernel_ns: time of the kernels that compute the layer.
     call_ns, cpu_ns: wall time and CPU time of the whole call.
-    border_ns: time of the BORDERS at the layer's ends, which a whole model does not have.
+    border_ns: time of the BORDERS at the layer's ends; the whole model does not run these kernels.
     kernels: executed operators.
     failed: reason for missing numbers, or "".
     passes: number of measurements. The measurements are far apart in time.
@@ -56,7 +57,7 @@ class LayerTimes(NamedTuple):
         """Returns the shortest time of all runs.
 
         clock: with `cpu`, the result is the shortest CPU time multiplied by the kernels' median share of a call. This
-        result is meaningful only with one thread.
+        result is meaningful only if the setting has one thread.
         """
         if not self.kernel_ns:
             return None
@@ -107,12 +108,13 @@ def measure(
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, LayerTimes]], Counts]:
-    """Returns the times by key and setting. Measures only times that the database does not contain, and stores them.
-    After Ctrl-C, returns the times measured so far.
+    """Returns the times per unit key and setting. Measures only times that the database does not contain, and stores
+    them. After Ctrl-C, returns the times measured so far.
     settings: settings of single kernels.
     decided: the result of pieces.cut.decisions.
     passes: number of measurements per layer. The measurements are far apart in time, so a disturbance does not affect
-    all of them. between: called before, between and after the passes. progress: called with (measurements done, total).
+    all measurements. between: called before, between and after the passes. progress: called with (measurements done,
+    total).
     """
     cuts = {unit.key: unit.cut for unit in units}
     layers = {key: "+".join(cut.brick.layers) for key, cut in cuts.items()}

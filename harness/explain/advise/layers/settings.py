@@ -19,8 +19,8 @@ SEQUENTIAL, PARALLEL = "sequential", "parallel"
 class Setting(NamedTuple):
     """One way to run the model.
     graph: one of GRAPH_LEVELS.
-    threads: number of threads per kernel. With execution `parallel`, the number of kernels that run at once, each with
-    one thread.
+    threads: number of threads per kernel. With execution `parallel`, threads is the number of kernels that run at once,
+    and each kernel has one thread.
     precision: `file` (as stored) or `int8`.
     """
 

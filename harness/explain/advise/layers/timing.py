@@ -35,14 +35,14 @@ def open_session(path: Path, setting: Setting) -> Any:
 def time_in_turns(
     first: Callable[[], object], second: Callable[[], object], pairs: int
 ) -> tuple[Timing, Timing]:
-    """Measures in the order A B, B A, A B, ..., so that drift affects both equally."""
+    """Measures in the order A B, B A, A B, ..., so that drift affects both calls equally."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
     return _timing(a), _timing(b)
 
 
 def time_alone(call: Callable[[], object], calls: int) -> Timing:
-    """Measures a single call, with one measurement per run."""
+    """Measures one call without alternating it with another call. calls: number of measurements."""
     for _ in range(_WARM_UP):
         call()
     (times,) = interleaved([call], calls)

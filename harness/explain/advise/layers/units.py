@@ -1,7 +1,7 @@
 """Groups a graph's nodes into units: the nodes that one kernel computes.
 
 For example, a convolution with its normalisation, activation and sum is one unit. The nodes are not timed one by one,
-because they would not be fused and the model would look slower than it is.
+because separate nodes are not fused and the model would look slower than it is.
 """
 
 from collections.abc import Iterable, Sequence

@@ -23,7 +23,7 @@ INT8_FILE = "int8.onnx"
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG and BEFORE if a setting was faster in a measurement and the backend `ort` has options for it.
+    """Writes CONFIG and BEFORE if a setting for which the backend `ort` has options was faster in a measurement.
     advice: the content of advise.json. run: the run options passed to `advise`.
     """
     chosen = best_measured(advice)
@@ -53,7 +53,7 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
-    """Returns lines with the commands that apply and verify the advice. Empty if no setting was faster in a
+    """Returns lines with the commands that apply and verify the advice. The list is empty if no setting was faster in a
     measurement.
     """
     chosen = best_measured(advice)
@@ -90,7 +90,7 @@ def saved(one: Mapping[str, Any]) -> str:
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
     """Returns a command that runs both configurations, repeats them alternately and compares them.
 
-    Returns [] if the int8 file has no accuracy score, because the cost of the change is unknown.
+    Returns [] if the int8 file has no accuracy score, because the accuracy cost of the change is then unknown.
     """
     is_int8 = parse_setting(chosen["setting"]).precision == INT8
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:

@@ -21,7 +21,7 @@ _OPEN = "advice"
 """Key of the table that is not folded."""
 
 _LONGEST_NAME = 36
-"""Maximum number of characters shown of a layer's name in a plot."""
+"""Maximum number of characters of a layer name in a plot."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:

@@ -148,7 +148,7 @@ def _advice_table(advice: Mapping[str, Any]) -> Table:
 
 
 def outcome(advice: Mapping[str, Any]) -> str:
-    """States in a sentence what to do."""
+    """States in one sentence what the user should do."""
     if top := advice["top"]:
         pairs = (top["realised"] or {}).get("pairs", 0)
         return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
@@ -166,7 +166,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:
-    """States the fastest measured setting. Without a measured gain, states what to do with the top advice."""
+    """States the fastest measured setting. If no gain was measured, states what to do with the top advice."""
     best = apply.best_measured(advice)
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
@@ -220,7 +220,7 @@ def _layers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _of_peak(share: float | None) -> str:
-    """Formats a share of the fp32 peak that `machine` has stored, or returns '' without a peak."""
+    """Formats a share of the fp32 peak that `machine` has stored, or returns '' if no peak is stored."""
     return "" if share is None else f", {show_percent(share)} of this machine's fp32 peak"
 
 
@@ -290,7 +290,7 @@ def _no_data(reasons: Iterable[tuple[str, str | None]]) -> list[str]:
 
 
 def _storage(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Tabulates the medians of the rounds, each in a new process."""
+    """Tabulates the medians over the rounds; each round runs in a new process."""
     heads = columns(
         "storage | size [bytes] | load [ns] | first run [ns] | second run [ns] | peak memory [bytes]"
     )

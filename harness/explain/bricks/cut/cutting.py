@@ -47,7 +47,8 @@ _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Pooling operators. On integers, they are ten times slower if the layout is not ONNX Runtime's internal layout (NHWC).
+"""Pooling operators. Pooling of integers is ten times slower if the layout is not ONNX Runtime's internal layout
+(NHWC).
 """
 
 _PLAIN_POOL_BYTES = 1 << 40
@@ -58,7 +59,7 @@ def groups(graph: Graph) -> list[Piece]:
     """Returns groups of layers that runtimes fuse, in topological order, branch by branch.
 
     A group is a layer with the element-wise layers after it, as long as no other layer reads its output. The group also
-    contains the DequantizeLinear nodes before the layer, because without them the layer would compute in floats.
+    contains the DequantizeLinear nodes before the layer, because the layer would compute in floats without these nodes.
     """
     head: dict[int, int] = {}
     for node in graph.layers:
@@ -83,8 +84,8 @@ def groups(graph: Graph) -> list[Piece]:
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
-    """Joins a quantisation with the integer product that reads it, unless another layer also reads the quantisation.
-    One kernel computes both, and also the conversion to floats.
+    """Joins a quantisation with the integer product that reads its output, unless another layer also reads this output.
+    One kernel computes the quantisation and the product, and also the conversion to floats.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -129,7 +130,9 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
 
 
 def _maker(graph: Graph, name: str) -> Node | None:
-    """Returns the layer that must run before `name` is read. Every reader has a separate DequantizeLinear."""
+    """Returns the layer that must run before `name` is read. A DequantizeLinear is skipped, because every reader has a
+    separate copy of this node.
+    """
     maker = graph.producer.get(name)
     if maker is not None and maker.op_type == DEQUANTISE:
         return graph.producer.get(maker.inputs[0])
@@ -156,7 +159,7 @@ def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """Returns the layers outside the piece that compute tensors with which the piece cannot begin."""
+    """Returns the layers outside the piece that compute tensors which cannot be made up as inputs of the piece."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -208,7 +211,7 @@ def _concatenated(parts: Sequence[Piece]) -> Piece:
 
 
 def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
-    """Returns the cost in bytes of each piece that is short enough, by its first part and exclusive end."""
+    """Returns the cost in bytes of each piece that is short enough, by the piece's beginning and exclusive end."""
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
@@ -247,7 +250,9 @@ def _is_dequantised(graph: Graph, name: str) -> bool:
 
 
 def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
-    """Returns the number of non-overlapping occurrences of each digest. pieces: pieces by their ends, ascending."""
+    """Returns the number of non-overlapping occurrences of each digest. pieces: pieces by beginning and exclusive end,
+    in ascending order of the end.
+    """
     count: Counter[str] = Counter()
     last: dict[str, int] = {}
     for (begin, end), cut in pieces.items():
@@ -265,7 +270,7 @@ def _crossing_bytes(cut: Cut) -> int:
 
 def by_chains(graph: Graph, most: int) -> list[Piece]:
     """Applies the published rule. Takes up to `most` layers in the file's order if they are a chain, otherwise the
-    first layer alone. Repeats this from the next layer.
+    first layer alone. Continues in the same way with the next layer.
     Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
     """
     layers, pieces, begin = graph.layers, list[Piece](), 0

@@ -115,7 +115,7 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Returns how many layers of each operator are missing in the model at its next size."""
+    """Returns how many layers of each operator are missing if the model grows by one layer."""
     now, size = Counter(have), len(have) + 1
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 

@@ -63,8 +63,8 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
     """Returns, for each piece, the time of the layout conversions at its ends that the model omits.
 
-    If the brick that computes a tensor converts it back and all readers convert it again, the model omits both
-    conversions. The model converts a tensor in the plain layout only once for all readers.
+    If the brick that computes a tensor converts the tensor back and all readers convert the tensor again, the model
+    omits both conversions. The model converts a tensor in the plain layout only once for all readers.
     """
     unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
@@ -121,7 +121,7 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
-    """Returns the time of the whole model, or None if it was not run."""
+    """Returns the time of the whole model, or None if the model was not run."""
     samples = (model.get("whole") or {}).get(clock)
     return trimmed_mean(samples) if samples else None
 
@@ -204,7 +204,7 @@ def failures(content: Content) -> Iterator[str]:
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Yields a doubt for each model if other processes used the cores during its runs."""
+    """Yields a warning for each model during whose runs other processes used the cores."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:

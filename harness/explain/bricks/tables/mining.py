@@ -71,7 +71,9 @@ def blocks(content: Content) -> list[Block]:
 
 
 def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
-    """Yields ranges of more than one layer. readers: readers of each layer's output, in topological order."""
+    """Yields the ranges between neighbouring dominators that contain more than one layer. readers: readers of each
+    layer's output, in topological order.
+    """
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):

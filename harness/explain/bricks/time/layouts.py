@@ -16,13 +16,13 @@ _OWN_LAYOUT = (
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"
-"""Operator before and after integer convolutions, because these are computed in NHWC."""
+"""Operator before and after integer convolutions, because ONNX Runtime computes these convolutions in NHWC."""
 
 
 class Reorders(NamedTuple):
-    """Time in ns of the layout conversion at each input and output of a brick: the shortest of several runs, or 0
-    without a conversion. None if the neighbouring layer determines whether a conversion is needed. This happens if only
-    layers that accept both layouts (sums, concatenations) are at that end.
+    """Time in ns of the layout conversion at each input and output of a brick: the shortest of several runs, or 0 if no
+    conversion takes place. None if the neighbouring layer determines whether a conversion is needed. The neighbouring
+    layer decides if only layers that accept both layouts (sums, concatenations) are at that end.
     """
 
     inputs_ns: tuple[int | None, ...]
@@ -35,7 +35,7 @@ class Reorders(NamedTuple):
 
 
 def never_converts(operators: Sequence[str]) -> bool:
-    """Whether a brick of these operators always runs in the plain layout, whatever its neighbours are."""
+    """Whether a brick of these operators always runs in the plain layout, regardless of the neighbouring layers."""
     kinds = set(operators)
     return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
@@ -105,7 +105,7 @@ class _Layout:
         return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
-        """Yields the nodes next to these layers, except at the brick's ends."""
+        """Yields the nodes next to the region's layers, except at the brick's ends."""
         for node in region:
             before, after = self._makers(node), self._readers(*node.output)
             yield from (n for n in before if n.input and n.input[0] not in self._inputs)
@@ -121,8 +121,8 @@ class _Layout:
         return [node for name in names for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
-        """Returns the time of conversions at an output. Only layers that accept both layouts may lie between them and
-        the output.
+        """Returns the time of conversions at an output. Only layers that accept both layouts may lie between a
+        conversion and the output.
         """
         todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:

@@ -1,9 +1,9 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
 A brick is measured with caches in the same state as inside its model. Its input was just written, and all other weights
-of the model were read since its weights were last read. Therefore, the bricks of a model take turns. If the model has
-more weights than its bricks, the program reads the remaining number of bytes from memory between two turns. An empty
-model measures the overhead of a run.
+of the model were read since the brick's weights were last read. Therefore, the bricks of a model take turns. If the
+model's weights are larger than the weights of its bricks, the program reads the difference (at most CACHE_BYTES) from
+memory between two turns. An empty model measures the overhead of a run.
 """
 
 import functools
@@ -141,8 +141,8 @@ def _no_samples() -> Samples:
 class ModelSamples:
     """Samples of one model and its bricks.
     whole: samples of the model. overhead: samples of the empty model alone.
-    bricks: the data of each brick by digest: its samples, the samples of the empty model right after each of them
-    (`beside`), and `reorders`. A brick that did not run has only the reason (`failed`).
+    bricks: the data of each brick by digest: its samples, the samples of the empty model right after each run of the
+    brick (`beside`), and `reorders`. A brick that did not run has only the reason (`failed`).
     why_not: reason why the whole model did not run.
     setup_s: time to build and load everything.
     """
@@ -163,7 +163,7 @@ def measure(
     rounds: int,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> ModelSamples:
-    """Runs the model and the given bricks (by digest) in turns. After Ctrl-C, returns the samples so far and sets
+    """Runs the model and the given bricks (by digest) alternately. After Ctrl-C, returns the samples so far and sets
     `was_stopped`.
     graph: None if the model is missing. weight_bytes: size of the model's weights.
     rounds: turns of all bricks, each after a turn of the model.
@@ -249,7 +249,7 @@ def _empty(setup: SessionSetup) -> TimedSession:
 def _brick(
     cut: Cut, setup: SessionSetup, pool: Pool, decided: Mapping[str, Array]
 ) -> tuple[TimedSession, Reorders]:
-    """Checks, loads and runs a brick once. Raises ValueError if its output contradicts the graph."""
+    """Checks, loads and runs a brick once. Raises ValueError if the brick's output contradicts the graph."""
     import onnx
 
     model = cut.model()
@@ -275,7 +275,7 @@ def _brick(
 def _reorders(
     content: bytes, cut: Cut, setup: SessionSetup, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
-    """Measures conversions in a separate profiled session, whose other times are not used."""
+    """Measures conversions in a separate profiled session; all other times of this session are ignored."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as name:

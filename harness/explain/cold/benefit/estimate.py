@@ -26,7 +26,7 @@ class Constants(NamedTuple):
     def even_bytes(self) -> float:
         """Size of a tensor that takes as long to read as to share, in bytes.
 
-        Below this size, sharing costs more than it saves.
+        Sharing a smaller tensor costs more time than it saves.
         """
         return self.read_bytes_per_s * self.cost_ns / 1e9
 

@@ -10,11 +10,11 @@ from harness.explain import stored
 from harness.models.opened.ort_session import SessionSetup
 
 _SOFTMAX_OPSET = 13
-"""The opset from which Softmax has one axis."""
+"""The first opset in which Softmax works along a single axis."""
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`. request: contains the `name` of the format, `source`, and an empty `folder`."""
+    """Returns `path`, the converted model. request: contains the `name` of the format, `source`, and an empty `folder`."""
     name = request["name"]
     try:
         path = MAKERS[name](Path(request["source"]), Path(request["folder"]))

@@ -45,8 +45,8 @@ def new_row(way: Way, backend: str, size_bytes: int | None, failed: str | None) 
 
 
 def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) -> Pair:
-    """Plans a pair of workers, and makes the file to map. start: the start of the backend's file. ir: OpenVINO's file,
-    if any.
+    """Plans a pair of workers, and makes the file to map. start: the start of the backend's file. ir: the model's file
+    in OpenVINO's format, or None.
     """
     folder.mkdir()
     config, path, threads = start.config, start.path, trials.threads
@@ -156,7 +156,7 @@ def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
 
 
 def compare(plain: Path, other: Path) -> float:
-    """Returns the largest difference between two answers, as a share of the first answer's largest value. Returns 0 for
+    """Returns the largest difference between two answers, as a share of the largest value in `plain`. Returns 0 for
     bit-identical answers.
     """
     with np.load(plain, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:

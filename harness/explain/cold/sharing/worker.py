@@ -26,7 +26,7 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""A forked process must answer within this time plus twenty times the parent's answer time.
+"""A forked process must answer within this time plus twenty times the time that its parent took to answer.
 """
 
 
@@ -118,7 +118,7 @@ def main() -> None:
 
 def _work(channel: Channel) -> None:
     """Handles messages: first `open` with the request, then `load` and `fork` with the file for an answer. The message
-    None ends the worker.
+    None ends the worker process.
     """
     message = channel.receive()
     if message is None:

@@ -1,7 +1,7 @@
 """Separates the phases of a backend's load by timing the framework's calls.
 
-The backend is opened as in a run. Each framework performs a phase in one public call, which is wrapped with a timer
-before the backend is opened. Time outside these calls is the rest of the load.
+The backend is opened as in a run. Each framework performs a phase in one public call; a timer wraps this call before
+the backend is opened. Time outside these calls counts as the phase `rest`.
 """
 
 import time
@@ -117,7 +117,7 @@ def watch(backend: str) -> Clock:
     """Wraps the framework's calls for the rest of this process.
 
     The framework must already be imported. If this version of the framework lacks a call, the time of that phase counts
-    in the rest of the load.
+    as the phase `rest`.
     """
     clock = Clock()
     # Methods are wrapped first, because the name of a wrapped class refers to a function without methods.

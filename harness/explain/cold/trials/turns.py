@@ -80,7 +80,8 @@ def one_round(
     trials: Trials,
     ended: Callable[[], None],
 ) -> None:
-    """Makes one cold and one warm trial of each start, and adds them to its row. ended: called after each trial.
+    """Makes one cold and one warm trial of each start, and adds the trials to the start's row. ended: called after each
+    trial.
 
     A failed start is not tried again, and its row contains the reason. Raises the HarnessError of a required start.
     """

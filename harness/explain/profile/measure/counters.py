@@ -1,7 +1,7 @@
 """Counts processor and kernel events around calls, through perf_event_open(2).
 
-Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid their use. The result then
-contains a reason instead of a number.
+Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid their use. In these cases,
+the result contains a reason instead of a number.
 """
 
 import ctypes

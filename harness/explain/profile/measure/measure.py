@@ -25,7 +25,8 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""Each kind of call is repeated for at most this long. Slow models are run less often, but at least LEAST_RUNS times.
+"""Each kind of call is repeated for at most this many seconds. Slow models are run less often, but at least LEAST_RUNS
+times.
 """
 
 
@@ -47,8 +48,8 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """Returns the dataset's first samples. Repeats them if the dataset is too small. Sequences are cut to their
-        first frames.
+        """Returns the dataset's first samples. Repeats the samples if the dataset is too small. Sequences are cut to
+        their first frames.
         """
         indices = [i % len(self.dataset) for i in range(size)]
         batch = self.dataset.batch(indices)
@@ -81,7 +82,9 @@ def opened(
 
 
 def affordable(call: Callable[[], object], most_runs: int) -> int:
-    """Calls the model once, and returns how often to run it: `most_runs`, or fewer times if that would exceed BUDGET_S."""
+    """Calls the model once, and returns the number of calls to make: `most_runs`, or fewer if `most_runs` calls would
+    take longer than BUDGET_S.
+    """
     begin = time.perf_counter()
     call()
     call_s = max(time.perf_counter() - begin, 1e-9)
@@ -104,7 +107,9 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """Returns the peak rates, or `missing` with the reason. Without rates, only the roofline is missing."""
+    """Returns the peak rates, or `missing` with the reason. If the rates are missing, the profile lacks only the
+    roofline.
+    """
     try:
         return here.measure(threads)._asdict()
     except HarnessError:

@@ -1,4 +1,4 @@
-"""Computes the memory of a model's weights, inputs and activations, and its growth with the input.
+"""Computes the memory of a model's weights, inputs and activations, and how this memory grows with the input.
 
 The numbers follow from the shapes in the graph. An activation is alive from the node that computes it to the last node
 that reads it, in the file's order. A runtime can use less memory only if it computes a tensor twice or in place. The
@@ -73,7 +73,7 @@ def _most_alive(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def slope(points: Mapping[float, float]) -> float:
-    """Returns the slope of log(bytes) over log(size): 1 for linear growth, 2 for quadratic."""
+    """Returns the slope of log(bytes) over log(size), which is 1 for linear and 2 for quadratic growth."""
     x, y = (np.log(np.array(list(v), float)) for v in (points.keys(), points.values()))
     return float(np.polyfit(x, y, 1)[0])
 
@@ -98,7 +98,7 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
-    """Returns the shapes of the inputs by dimension and size.
+    """Returns the shapes of the inputs, by dimension that grows and by size.
 
     Area: images (n, c, h, w) or (n, h, w, c). Length: the second dimension of two-dimensional integer input, such as
     tokens.
@@ -123,7 +123,7 @@ def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
 
 
 def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:
-    """Scales image sides to multiples of 32, because networks may halve them five times."""
+    """Scales image sides to multiples of 32, because networks may halve a side five times."""
     return tuple(
         d if i == 0 or d < _LONG_SIDE else round(d * area_factor**0.5 / 32) * 32
         for i, d in enumerate(shape)

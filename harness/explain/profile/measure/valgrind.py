@@ -84,8 +84,8 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """Reads the counts of the calls. Output 1 covers the time before the first mark. The output without a number covers
-    the time after the last mark.
+    """Reads the counts of the calls. Output 1 covers the time before the first mark. The unnumbered output covers the
+    time after the last mark.
     """
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
@@ -94,7 +94,7 @@ def _of_calls(out: Path) -> list[Dump]:
 
 
 def calls(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes the calls under valgrind, with a mark before each call and after the last one."""
+    """Makes the calls under valgrind, with a mark before each call and after the last call."""
     from harness.explain.profile.measure.measure import opened
     from harness.models.manifest.lookup import load_model
 

@@ -1,4 +1,4 @@
-"""Exports a profile's spans as OTLP/JSON, and writes them as lines of a file.
+"""Exports a profile's spans as OTLP/JSON, and writes the spans as lines of a file.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
 integers, 64-bit integers as text), and its file exporter (one message per line).
@@ -28,7 +28,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
     """Returns the messages of one trace.
 
-    The trace ID is derived from `started` and `model`. If spans are sent twice, both copies belong to the same trace.
+    The trace ID is derived from `started` and `model`. If spans are sent twice, both copies therefore belong to the
+    same trace.
     started: time of the first span, in ISO 8601 with zone. Raises TypeError or ValueError for other text.
     """
     # The time is computed in integers, because a float resolves the time since 1970 only to 256 ns.

@@ -15,8 +15,8 @@ from harness.explain.profile.options import LEVELS
 class Span:
     """A span of time at one level. start_ns, end_ns: on a clock that all spans share.
     group, lane: place in the drawing. Spans of a lane are disjoint or nested.
-    parent: id of the span that contains it.
-    ambiguous: whether several spans could be the parent. If so, parent is None.
+    parent: ID of the span that contains this span.
+    ambiguous: whether several spans could be the parent. In this case, parent is None.
     """
 
     id: int
@@ -41,8 +41,8 @@ class Span:
 def with_parents(spans: Sequence[Span]) -> list[Span]:
     """Returns the spans in order.
 
-    The parent of a span is the span that contains it on the next higher level with spans. If several spans contain it,
-    as in parallel work, the span is marked ambiguous. Profiling with one thread avoids this.
+    The parent of a span is the span that contains it on the next higher level with spans. If several spans contain the
+    span, as in parallel work, the span is marked ambiguous. Profiling with one thread avoids ambiguous spans.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -62,7 +62,7 @@ def _adopted(span: Span, containers: Sequence[Span]) -> Span:
 
 
 class _Sorted:
-    """Spans sorted by start. `_latest` is the running maximum of their ends, so that a search can stop early."""
+    """Spans sorted by start. `_latest` is the running maximum of the spans' ends, so that a search can stop early."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda s: s.start_ns)
@@ -82,7 +82,8 @@ class _Sorted:
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a trace for chrome://tracing and ui.perfetto.dev, with complete events in us from the first span.
+    """Makes a trace for chrome://tracing and ui.perfetto.dev, with complete events; their times are in us from the
+    start of the first span.
 
     Each group is drawn as a process, and each lane as a thread.
     """

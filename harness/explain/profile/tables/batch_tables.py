@@ -1,6 +1,6 @@
 """Tabulates the whole model by batch size: work, traffic and roofline position. This module has no side effects.
 
-The input is the layer level at the profile's batch and at each of --batches, all measured.
+The input is the layer level at the profile's batch size and at each size in --batches, all measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns
 
 
 def batch_tables(profiled: Profiled) -> Iterator[Table]:
-    """Yields the tables; none if only one batch was profiled."""
+    """Yields the tables; yields nothing if only one batch size was profiled."""
     batches, peaks = profiled.by_batch, profiled.peaks
     if len(batches) < 2:
         return
@@ -60,7 +60,7 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
 
 
 def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
-    """Tabulates a row per kernel. The slowest kernel at the largest batch comes first."""
+    """Tabulates a row per kernel. The kernel that is slowest at the largest batch size comes first."""
     sizes = list(batches)
     largest = sizes[-1]
     rows: list[list[Cell]] = []

@@ -1,7 +1,7 @@
 """Reads a profile's folder and writes its tables and trace.
 
-profile.json and the harness run next to it contain the measurements; `profile` and `profile --from` derive everything
-else from them.
+profile.json and the harness run next to it contain the measurements, from which `profile` and `profile --from` derive
+everything else.
 """
 
 import json
@@ -81,7 +81,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the headline of the run without a profiler, the slowest kernels, doubts and missing levels."""
+    """Yields the headline of the unprofiled run, the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
@@ -105,7 +105,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
 
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
-    """folder: the folder that the error names if its files do not fit together."""
+    """folder: the folder that an error message names if the folder's files do not fit together."""
     with reading_run(folder):
         return tables_of(profiled)
 
@@ -119,7 +119,7 @@ def to_json(shown: Sequence[Table]) -> dict[str, Any]:
 
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
-    """folder: the folder that the error names if its files do not fit together."""
+    """folder: the folder that an error message names if the folder's files do not fit together."""
     with reading_run(folder):
         return profile_trace.spans_of(profiled)
 

@@ -24,7 +24,7 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LayerLevel:
-    """The layer level of a profile at one batch, as stored."""
+    """The layer level of a profile at one batch size, as stored."""
 
     profile: LayerProfile
     nodes: Sequence[NodeCost]
@@ -49,7 +49,7 @@ class LayerLevel:
 
     @cached_property
     def flops(self) -> int | None:
-        """Sums the FLOPs of the layers. Returns None if any of them is unknown."""
+        """Sums the FLOPs of the layers. Returns None if the FLOPs of any layer are unknown."""
         return ly.summed(layer.flops for layer in self.layers)
 
     @cached_property
@@ -79,7 +79,7 @@ class Profiled:
 
     content: Content
     done: Completions | None = None
-    """The rows of the harness run, or None without a run."""
+    """The rows of the harness run, or None if no run was made."""
 
     @cached_property
     def level(self) -> LayerLevel | None:
@@ -89,7 +89,7 @@ class Profiled:
 
     @cached_property
     def by_batch(self) -> Mapping[int, LayerLevel]:
-        """The layer level at each batch size, in ascending order. Empty without a layer level."""
+        """The layer level at each batch size, in ascending order. Empty if the layer level was not measured."""
         if self.level is None:
             return {}
         others = (self.content.get("layer_batches") or {}).get("measured", {})
@@ -103,7 +103,7 @@ class Profiled:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons to doubt the work or the rates of the kernels."""
+        """Reasons to doubt the kernels' work or rates."""
         return self.level.doubts(self.peaks) if self.level else []
 
 
@@ -126,7 +126,9 @@ def most_time(level: LayerLevel) -> str:
 
 
 def _fewest(times_ns: Sequence[tuple[str, float]]) -> tuple[float, list[str]]:
-    """Returns the names of the longest entries that together take MOST_TIME of the time, and their share."""
+    """Chooses the fewest entries that together take MOST_TIME of the total time, and returns the entries' share of the
+    time and their names.
+    """
     total_ns, sum_ns, names = sum(ns for _, ns in times_ns) or 1.0, 0.0, []
     for name, ns in sorted(times_ns, key=lambda one: -one[1]):
         if sum_ns >= MOST_TIME * total_ns:

@@ -41,12 +41,14 @@ _REMOTE_PHASES = {
 """The harness's stages by phase if a server answers."""
 
 CONTENDED = 1.2
-"""If a single thread's wall time exceeds its CPU time by this factor, other processes have probably used its core."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other processes have probably used the thread's
+core.
+"""
 
 
 UNSTEADY = 1.5
-"""If the mean wall time of a call with several threads exceeds the shortest by this factor, other processes have
-probably used its cores.
+"""If the mean wall time of a call with several threads exceeds the shortest wall time by this factor, other processes
+have probably used the cores.
 """
 
 
@@ -115,7 +117,7 @@ def _levels(profiled: Profiled) -> Table:
 
 
 def contended(content: Content) -> Iterator[str]:
-    """Yields a note if other processes disturbed the calls, because this changes all kernel times."""
+    """Yields a note if other processes disturbed the calls, because such a disturbance changes all kernel times."""
     layer = (content.get("layer") or {}).get("profile", {})
     calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
     if not calls:
@@ -278,7 +280,7 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
-    """Tabulates the median difference over pairs of calls, if its 95 % interval excludes 0."""
+    """Tabulates the median difference over pairs of calls if the 95 % interval of the difference excludes 0."""
     data = content.get("data") or {}
     if "real" not in data:
         return

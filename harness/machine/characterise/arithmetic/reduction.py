@@ -14,7 +14,7 @@ from harness.types import Benchmark, Point, Ready
 
 
 class Reduction:
-    """Sums on one thread.
+    """Computes sums on one thread.
 
     The matrix product multiplies the segments by a vector of ones. The work at each point is one addition per element.
     """

@@ -16,8 +16,8 @@ from harness.machine.characterise.arithmetic import segments as sg
 from harness.types import Array, Benchmark, Point, Ready
 
 MOST_BLOCK = 64
-"""Longer segments are split into blocks of this many elements, because for a block of n elements the product needs n
-times as many additions as the native scan.
+"""Longer segments are split into blocks of this many elements, because the product needs n times as many additions as
+the native scan for a block of n elements.
 """
 
 

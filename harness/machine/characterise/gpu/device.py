@@ -10,7 +10,7 @@ _NODE = Path("/dev/nvidiactl")
 _WSL = Path("/dev/dxg")
 
 LIBRARY = "torch"
-"""The library of every GPU point. Points that use the same library are measured in one process."""
+"""The library of every GPU point. All points that use the same library are measured in one process."""
 
 
 def is_here() -> bool:
@@ -32,7 +32,7 @@ def torch_on_gpu() -> Any:
 def ended(torch: Any, launch: Callable[[], object]) -> Callable[[], None]:
     """Wraps `launch` so that it returns when the GPU has finished.
 
-    The thread polls, because an interrupt would arrive 0.1 ms later.
+    The calling thread polls, because an interrupt would arrive 0.1 ms later.
     """
     stream, done = torch.cuda.current_stream(), torch.cuda.Event()
 

@@ -48,9 +48,9 @@ def _ready(precision: str, side: int) -> Iterator[Ready]:
 
 
 def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], Any], Any]:
-    """Returns the product, and the first rows of the correct result for the rounded operands.
+    """Returns a function that computes the product, and the first rows of the correct result for the rounded operands.
 
-    PyTorch offers int8 and fp8 products only under private names.
+    PyTorch offers int8 and fp8 products only through private functions.
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))

@@ -18,8 +18,8 @@ LOADED = 128
 class DatasetBatch:
     """Gathers batches.
 
-    The work at each point is the number of bytes in the batch. Consecutive samples become a view of the loaded samples,
-    without a copy. Scattered samples are copied together.
+    The work at each point is the number of bytes in the batch. Consecutive samples become a view of the loaded samples
+    and are not copied. Scattered samples are copied into one array.
     """
 
     about = "a batch gathered from a dataset's samples"

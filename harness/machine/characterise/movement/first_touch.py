@@ -1,4 +1,4 @@
-"""The benchmark `first-touch`, which compares the cost of the first write to new pages with later writes."""
+"""The benchmark `first-touch`, which compares the cost of the first write to new pages with the cost of later writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def _ready(size: int, state: str) -> Iterator[Ready]:
 
 
 class _Fresh:
-    """Pages that are mapped again before each write; mapping and unmapping are not timed."""
+    """Pages that are mapped again before each write; neither mapping nor unmapping is timed."""
 
     def __init__(self, size: int) -> None:
         self._size = size

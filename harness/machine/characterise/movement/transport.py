@@ -1,7 +1,7 @@
 """The benchmark `transport`, which measures the round-trip time of a payload over each transport.
 
 The first two transports stay within this process. All other transports send the payload to another process, which sends
-it back.
+the payload back.
 """
 
 import http.client
@@ -22,12 +22,12 @@ from harness.types import Benchmark, Point, Ready
 
 SIZES = (2**10, 2**16, 2**20)
 START_S = 60.0
-"""Starting the other process fails after this time, which is long enough on a busy machine."""
+"""If starting the other process takes longer, the start fails; this limit is long enough on a busy machine."""
 
 Call = Callable[[], Any]
 
 _WITHOUT_A_COPY = ("in process", "queue")
-"""Transports that do not move data, so a transfer rate is meaningless."""
+"""Transports that do not move data, so that a transfer rate would be meaningless."""
 
 
 class Transport:
@@ -60,7 +60,7 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
 
 
 def _in_process(payload: bytes, stack: ExitStack) -> Call:
-    """Returns a timed call that only calls a function, without a copy."""
+    """Returns a timed call that only calls a function and copies nothing."""
     del stack
 
     def echoed(one: bytes) -> bytes:
@@ -71,7 +71,7 @@ def _in_process(payload: bytes, stack: ExitStack) -> Call:
 
 def _queue(payload: bytes, stack: ExitStack) -> Call:
     """Returns a timed call that passes the payload to another thread of this process and back, which takes two wake-ups
-    and no copy.
+    but does not copy the payload.
     """
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -18,8 +18,8 @@ def micro(path: str) -> float:
 
 
 def tried(path: str) -> float | Exception:
-    """Returns the result of `micro`, or its exception, because a missing sensor must not prevent the reading of other
-    sensors.
+    """Returns the result of `micro` or the exception that it raises, because a missing sensor must not prevent the
+    reading of other sensors.
     """
     try:
         return micro(path)

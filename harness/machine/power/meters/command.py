@@ -19,7 +19,7 @@ _LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
 _FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
 
 FIRST_LIMIT_S = 10.0
-"""If the first reading takes longer, the meter fails; the limit is long because programs that query a device over a
+"""If the first reading takes longer, the meter fails; this limit is long because programs that query a device over a
 network start slowly.
 """
 
@@ -34,7 +34,7 @@ class CommandMeter:
 
     A line that consists of a number and one of the units W, mW, kW, J, mJ and kJ is a reading. All other lines are
     ignored. Joules are read as a counter. A program that keeps printing is read while it runs. A program that ends is
-    started again, so each of its readings needs a new process.
+    started again, so each reading then needs a new process.
     """
 
     def __init__(self, argument: str) -> None:
@@ -101,7 +101,9 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """Returns the program's last output that is not a reading, for messages, or "" without output."""
+        """Returns the program's last output that is not a reading, for messages, or "" if the program has printed no
+        such output.
+        """
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 

@@ -55,7 +55,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading, or its exception, so that the other GPUs are still read if a GPU drops off the bus."""
+        """Returns the reading or the exception, so that the other GPUs are still read if a GPU drops off the bus."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -85,7 +85,7 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """Returns whether the energy counter works, because it stays at 0 on some virtual GPUs."""
+        """Returns whether the energy counter works; on some virtual GPUs, the counter stays at 0."""
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:
@@ -93,8 +93,8 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """Returns advice on how to correct the error. NVML's text for NVML_ERROR_NO_PERMISSION shows that a permission is
-    missing.
+    """Returns advice on how to correct the cause of the error. NVML's text for NVML_ERROR_NO_PERMISSION shows that a
+    permission is missing.
     """
     if "Insufficient Permissions" in str(error):
         return (

@@ -15,7 +15,7 @@ from harness.wire.remote_backend import Link
 from harness.wire.server_series import Page, Sample, Series
 
 LIMIT_S = 1.0
-"""A reading that takes longer fails."""
+"""A reading fails if it takes longer."""
 
 EVERY_S = 0.1
 """Readings are at least this far apart, because the measured machine may serve the page."""
@@ -45,7 +45,7 @@ nvidia_gpu_exporter's metrics.
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
-"""Labels that distinguish the samples; other labels name machines."""
+"""Labels that distinguish the samples on a page; all other labels name machines."""
 
 
 class _Read(NamedTuple):
@@ -58,7 +58,7 @@ class _Read(NamedTuple):
 
 
 class PageMeter:
-    """argument: the page's address. If the series is not a known one, the series and its unit follow, as in
+    """argument: the page's address. If the series is not one of the known series, the series and its unit follow, as in
     `http://10.0.0.2:9400/metrics` or `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
 
     A series in a unit of energy is read as a counter. Each sample of a series counts as a separate source.

@@ -147,19 +147,20 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
     summary += f", {invalid} of them INVALID" if invalid else ""
     summary += f", {removed} with removed folders" if removed else ""
     same = [f"{words(name)} {shown(one)}" for name, one in _same(members).items()]
-    summary += f". The same in every run: {', '.join(same)}" if same else ""
+    summary += f". Without a change: {', '.join(same)}" if same else ""
     yield f'<p class="quiet">{escape(summary)}.</p>'
 
 
 def _same(members: Sequence[Row]) -> dict[str, Number]:
-    """Returns the numbers that are the same in all runs; {} with fewer than LEAST_POINTS runs."""
-    if len(members) < LEAST_POINTS:
-        return {}
-    first, *others = (numbers(row) for row in members)
+    """Returns the numbers that are the same in all runs that have them, and that at least LEAST_POINTS runs have."""
+    values: dict[str, list[Number]] = {}
+    for row in members:
+        for name, number in numbers(row).items():
+            values.setdefault(name, []).append(number)
     return {
-        name: number
-        for name, number in first.items()
-        if all(name in other and other[name].value == number.value for other in others)
+        name: found[0]
+        for name, found in values.items()
+        if len(found) >= LEAST_POINTS and len({number.value for number in found}) == 1
     }
 
 
@@ -195,7 +196,7 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
         yaxis: dict[str, Any] = {"title": f"{title}, {unit}" if unit else title}
         yaxis |= {"type": "log"} if wide else limits(names[0], values)
         yield Figure(
-            title,
+            f"{title[:1].upper()}{title[1:]}",
             "",
             _one_key(data),
             {
@@ -254,7 +255,7 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
             if row[key] and before[key] and row[key] != before[key]
         ]
         if changed:
-            label = {"text": escape(", ".join(changed)), "textangle": -90}
+            label = {"text": escape(", ".join(changed)), "padding": 4}
             across = {"x0": place + 0.5, "x1": place + 0.5, "y0": 0, "y1": 1, "yref": "paper"}
             dotted = {"line": {"dash": "dot", "width": 1}, "label": label}
             marks.append({"type": "line", **across, **dotted})

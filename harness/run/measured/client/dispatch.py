@@ -168,7 +168,9 @@ class Delivery:
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
-        """Postprocesses and completes several replies as one batch, or one by one if their shapes or types differ."""
+        """Postprocesses and completes several replies as one batch, or one by one if the answers differ in shape or
+        type.
+        """
         if len(decoded) == 1:
             self._answer_one(*decoded[0])
             return
@@ -231,7 +233,9 @@ class Delivery:
         self._end_empty(flight, failed=1)
 
     def _cancelled(self, flight: Flight) -> None:
-        """Completes a flight that the client cancelled. Its answer is empty, but the tokens that have arrived count."""
+        """Completes a flight that the client cancelled. The answer is empty, but the tokens that have arrived are
+        counted.
+        """
         if flight.chunks:
             flight.tokens = flight.chunks[-1][1]
         else:
@@ -286,7 +290,7 @@ class Delivery:
 
 
 def _row_of(outputs: Outputs) -> Array:
-    """Returns the numbers of the only sample; an empty array if they are objects."""
+    """Returns the numbers of the only sample; an empty array if the output contains objects instead of numbers."""
     row = outputs[0] if type(outputs) is list else None
     if isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind != "O":
         return row
@@ -314,8 +318,8 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
-    """Concatenates the arrays along the first axis; None if one is not an array or the dtypes differ. Raises ValueError
-    if the shapes differ in any other axis.
+    """Concatenates the arrays along the first axis; returns None if an element is not an array or the dtypes differ.
+    Raises ValueError if the shapes differ in any other axis.
     """
     arrays = [one for one in many if isinstance(one, np.ndarray)]
     if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
@@ -350,7 +354,9 @@ def _requests(
 
 
 def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
-    """Returns the number of samples to send in batches of `most`, and the batch size that divides the rest evenly."""
+    """Returns the number of samples to send in batches of `most`, and the batch size that divides the remaining samples
+    evenly.
+    """
     whole = max(0, count - sharers * most) // most * most
     rest = count - whole
     rounds = -(-rest // (sharers * most))
@@ -371,7 +377,7 @@ class DirectDispatcher:
         """Number of instances that share the last samples of a query evenly; 0 if the number is unknown."""
         self._issued = issuer.issued
         self.follow: Callable[[], None] | None = None
-        """Called by the receiving thread after each of its turns."""
+        """The receiving thread calls this function after each turn."""
         self._stopped = False
         self.busy_shares: list[float] = []
         """Share of each second in which the receiving thread was busy."""
@@ -416,7 +422,7 @@ class DirectDispatcher:
 
 
 class InlineRemoteDispatcher:
-    """Sends the requests of one query within the callback, and waits there for all replies."""
+    """Sends the requests of one query and waits for all replies within the callback."""
 
     busy_shares: Sequence[float] = ()
 

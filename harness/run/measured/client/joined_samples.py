@@ -28,7 +28,7 @@ class JoinedSamples:
         """Encodes these samples and drops earlier samples. Raises ConfigError if the encoded samples take too much
         memory.
 
-        Omits samples that cannot be encoded. Their queries fail, and the result states the reason.
+        Omits samples that cannot be encoded. The queries of such a sample fail, and the result states the reason.
         """
         self._ready = ready = {}
         most_bytes = left_bytes = available_memory_bytes() // 2

@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """Extra connections, one per server. Not thread-safe: only LoadGen's thread may use them during the run."""
+    """Extra connections, one per server. Not thread-safe: only LoadGen's thread may use the connections during the run."""
 
     def __init__(self, config: RunConfig, remote: Remote) -> None:
         """Raises ConfigError if a server has no usable name, or if two servers share a name.
@@ -72,7 +72,8 @@ class Nodes:
     def sut_name(self) -> str:
         """Asks every server for its name, and returns the SUT name for LoadGen. An error would crash LoadGen.
 
-        If a server does not answer or its name has changed, the SUT name lacks the words that the rules require.
+        If a server does not answer, or if the server's name has changed, the SUT name lacks the words that the rules
+        require.
         """
         self.given = self._sut_name()
         return self.given

@@ -28,8 +28,8 @@ ALONE_S = 5.0
 
 BUSY_S = 4.0
 MOST_CONNECTIONS = 64
-"""Each server gets at most this many connections. Up to this limit, each server gets enough connections for probes that
-take BUSY_S.
+"""Each server gets at most this many connections. Below this limit, each server gets enough connections for the probe
+rate even if every probe takes BUSY_S.
 """
 
 LAST_S = 10.0
@@ -66,7 +66,8 @@ class Probes:
         self._thread: threading.Thread | None = None
 
     def rehearse(self, remote: Remote, dataset: Dataset, sample: int) -> None:
-        """Makes the probe's request, and times it without load. Raises ConfigError if the server does not answer it.
+        """Makes the probe's request, and times the request without load. Raises ConfigError if the server does not
+        answer the request.
 
         sample: dataset index of a loaded sample, which is sent if the plug-in has no smaller request.
         """
@@ -144,7 +145,7 @@ class Probes:
         return True
 
     def end(self, outdir: Path) -> None:
-        """Ends the probes after the load and writes their rows to `outdir`."""
+        """Ends the probes after the load, and writes the probes' rows to `outdir`."""
         self._stopped.set()
         if self._thread is None:
             return

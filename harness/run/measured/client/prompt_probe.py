@@ -1,4 +1,5 @@
-"""Probes a language-model server after the run, to find out whether a prompt with a new beginning takes longer.
+"""Probes a language-model server after the run, to find out whether a prompt with a new beginning takes longer than a
+repeated prompt.
 
 Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order, a prompt of
 the run, and the changed prompt again. If the server caches neither prompts nor answers, all three requests take equally
@@ -42,9 +43,9 @@ def probe(
 ) -> Mapping[str, Any]:
     """Returns the times of each round in ns. Returns a `reason` instead if the probe is impossible.
 
-    If the server refused most changed prompts but no other prompts, also returns its error message. loaded: samples
-    that the dataset has loaded. most_s: time for FEWEST_ROUNDS, raised to LEAST_S if it is shorter. The probe ends
-    after twice this time.
+    If the server refused most changed prompts but no other prompts, also returns the server's error message. loaded:
+    samples that the dataset has loaded. most_s: time in which FEWEST_ROUNDS rounds must fit; raised to LEAST_S if it is
+    shorter. The probe ends after twice this time.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -102,7 +103,7 @@ class _Probe:
         return content
 
     def _changed(self, content: Mapping[str, Any]) -> bytes | None:
-        """Returns a changed prompt that has not been sent yet; None if its beginning cannot be changed."""
+        """Returns a changed prompt that has not been sent yet; None if the beginning of the prompt cannot be changed."""
         for _ in range(_TRIES):
             found = _one_token(_with_new_begin(content, self._random))
             if found != _one_token(content) and found not in self._used:

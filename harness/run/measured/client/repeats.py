@@ -16,7 +16,7 @@ which many prompts share.
 
 
 class Repeats:
-    """Keeps the beginning of each prompt's first answer, and digests of its last answer and reply."""
+    """Keeps the beginning of each prompt's first answer, and digests of the prompt's last answer and reply."""
 
     def __init__(self) -> None:
         self._begins: dict[int, bytes] = {}
@@ -60,7 +60,7 @@ class Repeats:
         self._last_reply = last
 
     def summary(self) -> dict[str, int]:
-        """Returns counts of answers for `tokens` of the `ended` message."""
+        """Returns the answer counts for the key `tokens` of the `ended` message."""
         return {
             "repeated_answers": self._repeated,
             "varied_answers": self._varied,

@@ -21,7 +21,9 @@ class SampleFacts:
         self._facts: dict[int, tuple[int, int]] = {}  # maps an index to (model number, duration)
 
     def note(self, loaded: Sequence[int]) -> None:
-        """Stores the facts of loaded samples. Skips samples whose request cannot be made; their queries fail."""
+        """Stores the facts of loaded samples. Skips samples whose request cannot be made; the queries for such samples
+        fail.
+        """
         if self._model_of is None and self._media_ns is None:
             return
         for index in loaded:

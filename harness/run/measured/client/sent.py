@@ -28,8 +28,8 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns some keys of `tokens` in the `ended` message. Loads samples after the run, and makes their requests
-    again.
+    """Returns some keys of `tokens` in the `ended` message. Loads samples after the run, and makes the samples'
+    requests again.
 
     issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on
     time; None if the issue order does not depend on time.

@@ -25,14 +25,14 @@ _DURATION = re.compile(rb"(\w+)\s*;\s*dur=(\d+(?:\.\d+)?)")
 
 
 class Heads(deque[bytes]):
-    """The heads of the most recent replies. The hot path only stores them; they are parsed after the run."""
+    """The heads of the most recent replies. The hot path only stores the heads; a parser reads them after the run."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=MOST_HEADS)
 
 
 def times_of(head: bytes) -> tuple[int, int, int] | None:
-    """Returns (queue, compute, total) in ns, as `serve` sends them; None if the head lacks any of them.
+    """Returns (queue, compute, total) in ns, as `serve` sends these times; None if the head lacks any of them.
 
     Source: W3C Server Timing, whose durations are in ms.
     """

@@ -232,7 +232,7 @@ class Session:
     def prepare(self, loaded: Sequence[int]) -> None:
         """Encodes the requests of the samples that LoadGen has loaded. Like loading, encoding is not timed. With --qdl,
         each request is encoded when it is due instead, because a query dispatch library must not cache queries. Raises
-        ConfigError if the samples cannot be put into shared memory although an option requires it.
+        ConfigError if the samples cannot be put into shared memory although an option requires shared memory.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -354,7 +354,7 @@ class Session:
     def summary(
         self, failures: Failures, in_order: Sequence[int] | None = None
     ) -> Mapping[str, Any]:
-        """Returns `client` for the `ended` message. in_order: as in `sent.summary`."""
+        """Returns `client` for the `ended` message. in_order: has the same meaning as in `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -379,7 +379,9 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns the reason why the run gave up its servers, or else a text about lost servers, or ''."""
+        """Returns the reason why the run gave up its servers; otherwise, lists the servers whose queries other servers
+        answered, or returns ''.
+        """
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())

@@ -27,7 +27,9 @@ def shares_samples(remote: Remote) -> SharesSamples | None:
 
 
 def check_here(peers: Sequence[tuple[str, bool]]) -> None:
-    """Raises ConfigError if a server is on another machine. peers: (address, whether it is on this machine) pairs."""
+    """Raises ConfigError if a server is on another machine. peers: (address, whether the server is on this machine)
+    pairs.
+    """
     for address, is_local in peers:
         if not is_local:
             raise ConfigError(
@@ -39,8 +41,8 @@ def check_here(peers: Sequence[tuple[str, bool]]) -> None:
 class SharedSamples:
     """The currently loaded samples of a dataset, in one region of shared memory.
 
-    The region's file is removed as soon as the servers have mapped it. `close` makes the servers release the region.
-    If this process ends before `close`, the supervisor makes the servers release it.
+    The region's file is removed as soon as the servers have mapped it. `close` makes the servers release the region. If
+    this process ends before `close`, the supervisor makes the servers release the region.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Compares how fast tokens without text arrive with how fast other tokens arrive.
 
-Tokens without text occur if a request makes the model continue after its answer has ended. An honest server computes
+Tokens without text occur if a request makes the model continue after the end of its answer. An honest server computes
 such a token like any other token. A server that only counts such tokens, without computing them, sends them
 immediately.
 """
@@ -21,7 +21,7 @@ LEAST_NS = 20_000
 
 _RATIO = 20
 """Tokens without text are suspicious if they arrive this many times as fast as other tokens. The factor is high,
-because a draft model can correctly guess many of them in a row.
+because a draft model can correctly guess many such tokens in a row.
 """
 
 
@@ -37,7 +37,8 @@ class Tails:
     ) -> None:
         """Adds a stream.
 
-        arrivals: as in Flight.chunks. end_ns: time stamp of the last byte. exact: whether `arrivals` has token counts.
+        arrivals: has the same form as Flight.chunks. end_ns: time stamp of the last byte. exact: whether `arrivals`
+        contains token counts instead of chunk counts.
         """
         if usage.silent < LEAST_TOKENS or not arrivals:
             return

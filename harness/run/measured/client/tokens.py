@@ -26,7 +26,7 @@ MOST_PER_CHUNK = 1.25
 """
 
 AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8
-"""A stream with at least FEWEST_CHUNKS chunks counts as held back if it arrived in less than AT_ONCE_NS per chunk,
+"""A stream with at least FEWEST_CHUNKS chunks counts as held back if the chunks arrived in less than AT_ONCE_NS each,
 because no server computes 50,000 tokens/s for one prompt.
 """
 
@@ -116,9 +116,9 @@ class Streams:
     def summary(self) -> dict[str, Any] | None:
         """Returns `streams` for the `ended` message; None if no chunk arrived.
 
-        The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. The ITL
-        counts once per token. In the first arrival, the ITL is 0 for all tokens but the first. The ITL is None if the
-        number of tokens per chunk is unknown and seems to be far from one.
+        The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. The
+        percentiles count the ITL once per token. In the first arrival, the ITL of every token except the first is 0.
+        The ITL is None if the number of tokens per chunk is unknown and seems to be far from one.
         """
         if not self._chunks:
             return None
@@ -234,7 +234,7 @@ class Tokens:
     ) -> int:
         """Adds a streamed answer, and returns its number of late tokens.
 
-        arrivals: as in Flight.chunks. tokens: number of tokens in the answer.
+        arrivals: has the same form as Flight.chunks. tokens: number of tokens in the answer.
         """
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
@@ -248,7 +248,7 @@ class Tokens:
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
         """Adds an answer that this process generated, and returns its number of late tokens.
 
-        stamps_ns: time stamp of each token. index: as in `add`.
+        stamps_ns: time stamp of each token. index: has the same meaning as in `add`.
         """
         self.add(usage, index)
         count = len(stamps_ns)
@@ -258,7 +258,7 @@ class Tokens:
     def add(self, usage: Usage, index: int, answer: Array | None = None) -> None:
         """Adds the token counts of one answer.
 
-        index: dataset index of its sample. answer: None if this process generated the answer.
+        index: dataset index of the answer's sample. answer: None if this process generated the answer.
         """
         self._held.append((usage, index, answer))
         if len(self._held) >= _BLOCK:
@@ -347,7 +347,8 @@ class Tokens:
         }
 
     def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
-        """Compares the server's counts with the sent prompts: exactly for token IDs, and by bounds for other prompts.
+        """Compares the server's counts with the sent prompts: token IDs are compared exactly, and other prompts by
+        bounds.
 
         Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, only the remaining
         prompts are not compared.

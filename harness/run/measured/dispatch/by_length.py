@@ -17,7 +17,7 @@ def by_length(
 
     The samples are sorted into batches by length. The batches are then shuffled, always in the same way, so that the
     load in the first third of a run does not differ from the load in the last third. The shortest samples come last if
-    they do not fill a batch.
+    these samples do not fill a batch.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     whole = len(ids) // max_batch * max_batch

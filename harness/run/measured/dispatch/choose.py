@@ -53,7 +53,7 @@ def make_dispatcher(
     lengths: Lengths | None,
     wide: Instance | None = None,
 ) -> Dispatcher:
-    """Makes a dispatcher. curve: measured (samples, ns) per batch size; [] if the dispatcher does not need them.
+    """Makes a dispatcher. curve: measured (samples, ns) per batch size; [] if the dispatcher does not need the curve.
 
     lengths: returns the lengths of samples. wide: the wide instance, which a dispatcher with a queue uses when no other
     query waits.

@@ -1,4 +1,5 @@
-"""Plans Server's batches if they wait for more samples (--batch-wait) or are sized for the SLO (--dispatch deadline).
+"""Plans Server's batches if the batches wait for more samples (--batch-wait) or are sized for the SLO (--dispatch
+deadline).
 
 Without these options, Server uses the dispatchers in threads.py and shared.py, and `core/batch_rule.py` determines the
 size of a batch.
@@ -75,8 +76,8 @@ class Deadlines:
 class PlanningDispatcher(QueuedDispatcher):
     """A QueuedDispatcher whose batches wait for more samples, and meet the SLO if possible.
 
-    wait_ns: maximum time from a sample's callback for which it waits for other samples. entry_ns: the journal's
-    column. deadlines: sizes the batches for the SLO; None if a batch takes every waiting sample.
+    wait_ns: maximum time for which a sample waits for other samples, counted from the sample's callback. entry_ns: the
+    journal's column. deadlines: sizes the batches for the SLO; None if a batch takes every waiting sample.
     """
 
     def __init__(

@@ -27,7 +27,9 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The first traceback. Its last line is the error, which names the dataset if the dataset raised the error."""
+        """The first traceback. The last line of the traceback is the error, which names the dataset if the dataset
+        raised the error.
+        """
         self.kinds: dict[str, int] = {}
         """Number of samples by kind of failure; empty if the run has no server."""
         self._lock = threading.Lock()

@@ -2,8 +2,8 @@
 
 Passing the GIL from LoadGen's thread to a worker and back takes longer than a model that needs only microseconds per
 query. Therefore, the callback processes the waiting samples on the first instance, and wakes other instances only if
-there is enough work to share. LoadGen cannot issue queries during this time, but it then issues all due queries in one
-call (`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
+there is enough work to share. LoadGen cannot issue queries during the callback, but issues all due queries in one call
+afterwards (`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
 QueuedDispatcher.
 """
 
@@ -69,7 +69,7 @@ class SharedDispatcher:
             self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
-        """Takes the issuing thread's share of the waiting samples, and wakes idle workers for the rest."""
+        """Takes the issuing thread's share of the waiting samples, and wakes idle workers for the remaining samples."""
         with self._lock:
             waiting = self._waiting
             if not waiting:

@@ -88,8 +88,8 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 class SlicedDispatcher(_Workers):
     """Dispatches Offline's samples, which all arrive in one call. Workers take slices with a shared counter.
 
-    The counter is a range iterator, because taking its next value is atomic under the GIL. If samples differ in
-    length, they are first sorted into batches of similar length. The sorting is part of the measured time.
+    The counter is a range iterator, because taking its next value is atomic under the GIL. If samples differ in length,
+    the samples are first sorted into batches of similar length. The sorting is part of the measured time.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class QueuedDispatcher(_Workers):
         return self._cut(size)
 
     def _some_wait(self) -> bool:
-        """Blocks until a sample waits, and then adds all samples that were issued. Returns False when the dispatcher is
-        closed.
+        """Blocks until a sample waits, and then adds all issued samples to the waiting samples. Returns False when the
+        dispatcher is closed.
         """
         if self._next == len(self._ids) and not self._wait():
             return False
@@ -206,7 +206,7 @@ class QueuedDispatcher(_Workers):
         return True
 
     def _gather(self) -> None:
-        """Adds all samples that were issued since the last call."""
+        """Adds all samples that were issued since the last call to the waiting samples."""
         queue = self._queue
         while not queue.empty():
             more = queue.get()

@@ -52,7 +52,9 @@ class Generated:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """Returns `tokens` for the `ended` message. A run without a server has no other counts to compare."""
+        """Returns `tokens` for the `ended` message. The summary contains no comparison with prompts, because a run
+        without a server has only these counts.
+        """
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
@@ -189,7 +191,9 @@ class GeneratingInstance:
     def _fail(
         self, works: Sequence[_InWork], error: BaseException, dataset: Dataset | None = None
     ) -> None:
-        """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part did."""
+        """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part raised
+        the error.
+        """
         self._failures.add(error, len(works), dataset=dataset)
         if self._tells_first:  # LoadGen refuses an answer whose first token it has not seen
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]

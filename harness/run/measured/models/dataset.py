@@ -77,7 +77,7 @@ class SetDataset:
         return self._about
 
     def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
-        """Returns the datasets of these samples, without duplicates, with the samples' indices in each dataset."""
+        """Returns each dataset of these samples once, with the samples' indices in the dataset."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
             dataset = self.of(index)

@@ -114,7 +114,9 @@ class SetInstance(Instance):
         self._fails = failures.add
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """Answers one sample. first: issue order of the sample. taken_ns: wall-clock time at which it was taken."""
+        """Answers one sample. first: issue order of the sample. taken_ns: wall-clock time at which the sample was
+        taken.
+        """
         gathered = acquired = inferred = taken_ns
         lease: Lease[OpenModel] | None = None
         request: Request | None = None

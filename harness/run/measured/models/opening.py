@@ -33,7 +33,7 @@ class Opened(NamedTuple):
     load_s: list[float]
     """Load time of each model. The models were loaded one after another."""
     slowest_ns: int
-    """Time of the slowest load, including the first answer of its model."""
+    """Time of the slowest load, including the model's first answer."""
     resident_bytes: int
     """Maximum number of bytes that the cache may hold."""
 
@@ -62,8 +62,8 @@ def open_set(
 ) -> Opened:
     """Loads each model alone and answers two samples, so that faults appear before the first query.
 
-    progress: called with the number of loaded models and their total. Raises ConfigError if a file is missing, or if a
-    model cannot process a single sample.
+    progress: called with the number of loaded models and the total number of models. Raises ConfigError if a file is
+    missing, or if a model cannot process a single sample.
     """
     places = places_of(config, models)
     copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-models-")))
@@ -120,7 +120,7 @@ def open_set(
 def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
-    """Tries each model. If several models are copies of one file, tries the file only once."""
+    """Tries each model. Raises ConfigError if a file is missing, or if a model cannot process a single sample."""
     # The first load of a process is not timed, because this load also imports modules.
     members.open(0).stack.close()
     known: dict[tuple[Path | None, str, str], _Tried] = {}
@@ -161,7 +161,9 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Merges the descriptions of all backends. If values of a key differ, joins all distinct values into one string."""
+    """Merges the descriptions of all backends. If backends have different values for a key, joins all distinct values
+    into one string.
+    """
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))

@@ -124,7 +124,7 @@ class OpenNodes:
         return made
 
     def data(self, dataset: Dataset) -> Dataset:
-        """Returns the driver's dataset. Its batches contain either the samples or only their indices.
+        """Returns the driver's dataset. The batches of this dataset contain either the samples or only their indices.
 
         Raises ConfigError if the driver's data differ from the nodes' data.
         """

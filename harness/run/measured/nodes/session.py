@@ -45,7 +45,7 @@ class NodeDelivery(Delivery):
         super().__init__(*args, **options)
         self.answered: list[Answered] = []
         self.lost: dict[int, int] = {}
-        """Maps the number of a lost node to the number of samples that it held."""
+        """Maps the number of a lost node to the number of samples that the node held."""
 
     def deliver(self, done: Sequence[Flight]) -> None:
         keep = self.answered.append
@@ -114,7 +114,7 @@ class NodeSession(Session):
         return columns
 
     def _host(self, number: int) -> Mapping[str, Any]:
-        """Returns a node's machine report, or the reason why it is missing."""
+        """Returns a node's machine report, or the reason why the report is missing."""
         links = self._opened.links
         if number in links.lost:
             return {"host": None, "no_host": "the node was lost"}

@@ -118,10 +118,10 @@ class _Trial:
         self._answerer, self._open, self._all = usual, threads, threads
         self._reopen, self._query = reopen, query
         self.rounds: dict[int, list[float]] = {threads: []}
-        """Maps a thread count to the time of a query in ns in each of its turns."""
+        """Maps a thread count to the time of a query in ns in each turn with this count."""
 
     def take_turn(self, threads: int) -> None:
-        """Times queries with `threads` threads. If the model does not work with fewer threads, drops this number."""
+        """Times queries with `threads` threads. If the model does not work with fewer threads, drops this thread count."""
         if threads == self._all:
             self.rounds[threads].append(self._turn_ns(threads))
             return

@@ -1,9 +1,9 @@
 """Ends the OpenMP threads of the thread that has prepared a run.
 
 GNU OpenMP keeps one set of threads for each thread that calls it. If all sets together have more threads than there are
-processors, a thread that waits for work goes to sleep almost at once, and waking it for each parallel loop takes longer
-than a small model computes. A run calls the model on other threads than the warm-up, so the set of the warm-up would
-slow down the whole run.
+processors, a thread that waits for work goes to sleep almost at once. Waking sleeping threads for each parallel loop
+takes longer than a small model computes. A run calls the model on other threads than the warm-up does, so the threads
+of the warm-up would slow down the whole run.
 
 Source: GCC, libgomp/config/linux/wait.h, `gomp_throttled_spin_count_var`.
 """
@@ -23,7 +23,7 @@ _SOFT = 1
 
 
 def end_own_threads() -> None:
-    """Ends the OpenMP threads that wait for the calling thread. The next call of a model starts them again."""
+    """Ends the OpenMP threads that wait for the calling thread. The next call of a model starts new threads."""
     for path in _loaded():
         with suppress(OSError, AttributeError):  # OpenMP before version 5.0 lacks the function
             ctypes.CDLL(path).omp_pause_resource_all(_SOFT)

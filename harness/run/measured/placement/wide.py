@@ -36,12 +36,14 @@ percentile may rise, because queries wait while all cores work on one query.
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Another instance may take at most this share of the available memory. An instance is assumed to need twice the
+"""The wide instance may take at most this share of the available memory. An instance is assumed to need twice the
 model's size.
 """
 
 LOAD_LIMIT_S = 5.0
-"""A wide instance is opened only if an ordinary instance loads within this time, because LoadGen's run must wait for it."""
+"""A wide instance is opened only if an ordinary instance loads within this time, because LoadGen's run cannot start
+before the wide instance is open.
+"""
 
 WARM_UP, ROUNDS = 3, 10
 """Number of warm-up rounds, and total number of rounds. In each round, both instances process one sample."""
@@ -54,7 +56,7 @@ Curve = Sequence[tuple[int, int]]
 
 
 class Wide:
-    """The wide instance, or the reason why it was not opened."""
+    """The wide instance, or the reason why the run has no wide instance."""
 
     answerer: Answerer | None = None
     """The wide instance. Its `cpus` contain only the processor of the calling thread."""
@@ -80,7 +82,8 @@ class Wide:
         """Opens the wide instance, and keeps it open if it answers single queries faster.
 
         usual: an open instance, which took loaded_s to load. sample: dataset index of a loaded sample.
-        curve: times per batch size; [] if batches have only one sample. stack: closes the instance if it stays open.
+        curve: times per batch size; [] if batches have only one sample. stack: closes the wide instance if the instance
+        stays open.
         """
         self.reason = self._unsuitable(usual, loaded_s)
         if self.reason is not None:
@@ -128,7 +131,9 @@ class Wide:
         return usual._replace(backend=backend, cpus=cpus[:1])
 
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
-        """Simulates queries at the plan's rate. Returns why the wide instance does not help; None if it helps."""
+        """Simulates queries at the plan's rate. Returns the reason why the wide instance does not help; None if it
+        helps.
+        """
         if plan.target_qps is None:
             return "the request rate is not known before the run"
         assert self.wide_ns is not None

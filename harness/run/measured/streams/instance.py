@@ -15,7 +15,9 @@ from harness.run.measured.streams.playing import Playing, Streams
 
 
 class StreamInstance:
-    """One copy of the model. Only one thread at a time may call the methods. cpus: the same as in `Instance`."""
+    """One copy of the model. Only one thread at a time may call the methods. cpus: has the same meaning as in
+    `Instance`.
+    """
 
     def __init__(
         self,

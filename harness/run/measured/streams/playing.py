@@ -43,13 +43,13 @@ class Playing:
 class Streams:
     """All streams of a run. Each stream plays samples that it draws with replacement.
 
-    The stream's number is part of the seed of its generator.
+    The seed of a stream's random generator contains the stream's number.
     """
 
     def __init__(
         self, backend: SequenceBackend, dataset: Dataset, held: int, count: int, seed: int
     ) -> None:
-        """held: number of samples in memory. seed: LoadGen's sample index seed."""
+        """held: number of samples in memory. seed: LoadGen's seed for sample indices."""
         self._cut, self._starts, self._dataset = backend.cut, backend.starts, dataset
         self._held = held
         self._playing: list[Playing | None] = [None] * count
@@ -59,7 +59,9 @@ class Streams:
         return len(self._playing)
 
     def frame_of(self, query: int) -> Playing:
-        """Returns the sequence that the query's stream plays. Begins the next sequence if the last one has ended."""
+        """Returns the sequence that the query's stream plays. Begins the next sequence if the previous sequence has
+        ended.
+        """
         stream = query % len(self._playing)
         playing = self._playing[stream]
         if playing is None or playing.at == playing.frames:
@@ -84,6 +86,6 @@ class Streams:
         return ended
 
     def drop(self, queries: Sequence[int]) -> None:
-        """Ends the sequences of a failed batch, because their states are unknown."""
+        """Ends the sequences of a failed batch, because the states of these sequences are unknown."""
         for query in queries:
             self._playing[query % len(self._playing)] = None

@@ -55,7 +55,7 @@ class LocalModel(OneModel):
         return found
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
-        """Opens the wide instance if queries wait for batches of a few milliseconds."""
+        """Chooses the dispatcher, and opens the wide instance if the dispatcher is a QueuedDispatcher."""
         group = self._group
         self._dispatcher = dispatcher_class(
             self._setup.dispatch, self.config, group.instances, preparation.slowest_ns

@@ -1,4 +1,4 @@
-"""A set of models in this process. Each model is loaded when a query needs it and kept in a cache."""
+"""A set of models in this process. Each model is loaded when a query needs it, and is kept in a cache."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -24,7 +24,7 @@ from harness.types import Backend, Dataset, HasOwnOrder, TensorSpec
 
 
 class OneModel(System):
-    """Several instances of one model, or connections to it."""
+    """Several instances of one model, or several connections to one model."""
 
     _path: Path | None = None
     """The model file."""

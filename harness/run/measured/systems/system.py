@@ -19,7 +19,7 @@ from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 Progress = Callable[[int, int], None]
-"""Called with the number of samples or models loaded so far, and with their total number."""
+"""Called with the number of samples or models loaded so far, and with the total number."""
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
@@ -48,28 +48,29 @@ class RunParts(NamedTuple):
 
 class System(ABC):
     """A system under test. Call `open`, then `connect` when the form of the answers is known, `dispatch` for LoadGen's
-    run, and `summary` after it.
+    run, and `summary` after the run.
     """
 
     no_schedule = ""
-    """Reason why a schedule of this system's batches cannot be simulated; "" if it can be simulated."""
+    """Reason why a schedule of this system's batches cannot be simulated; "" if a simulation is possible."""
     no_probe = ""
-    """Reason why a probe with changed inputs is impossible; "" if it is possible."""
+    """Reason why a probe with changed inputs is impossible; "" if such a probe is possible."""
     may_vary = False
     """Whether samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
-    """The only batch size that the model file allows; None if it allows any size. `open` sets it."""
+    """The only batch size that the model file allows; None if the file allows any size. `open` sets this value."""
     max_batch: int
     """Number of samples in the largest batch; `open` may lower it."""
     import_s = 0.0
     load_s: list[float]
     """Load time in seconds of each instance, or of each model of a set."""
     slowest_ns = 0
-    """Time of the slowest query that must first load its model; 0 if models stay loaded. `open` sets it."""
+    """Time of the slowest query that must first load its model; 0 if models stay loaded. `open` sets this value."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
     reopen: Reopen | None = None
-    """Reopens the only instance with a different number of threads; None if the number must not change. `open` sets it.
+    """Reopens the only instance with a different number of threads; None if the number must not change. `open` sets
+    this value.
     """
 
     in_order: Callable[[], list[int]] | None = None
@@ -82,7 +83,7 @@ class System(ABC):
     held: int
     """Number of samples of the dataset that a run loads at once."""
     classes: range | None = None
-    """The classes that the model can return; None if unknown. `check_steps` sets it."""
+    """The classes that the model can return; None if unknown. `check_steps` sets this value."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -121,7 +122,7 @@ class System(ABC):
         return None
 
     def begin_hold(self) -> None:  # noqa: B027 - optional for each kind
-        """Resets the counts, because a ramp now holds its rate. No query is in flight."""
+        """Resets the counts when a ramp begins to hold a rate. No query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
         """Returns the values of the keys in OF_KINDS that apply to this kind of system.

@@ -16,7 +16,7 @@ def source() -> Path:
 
 
 def copy(out: Path) -> list[str]:
-    """Copies the files into the new folder `out`, and returns their paths relative to it.
+    """Copies the files into the new folder `out`, and returns their paths relative to `out`.
 
     Raises ConfigError if `out` exists. If `out` cannot be written, removes the incomplete copy and raises ConfigError.
     """

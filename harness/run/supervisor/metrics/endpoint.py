@@ -1,9 +1,9 @@
 """Serves a run's metrics to Prometheus during the run.
 
-The supervisor computes the metrics from the journal, so the measured process is not disturbed. A scrape reads only
-the journal's new rows. Frequent scrapes must not take a core from the run, so a page younger than PAGE_LASTS_S is
-served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay
-others. Without --metrics, only clients on this machine are served.
+The supervisor computes the metrics from the journal, so the measured process is not disturbed. A scrape reads only the
+journal's new rows. Frequent scrapes must not take a core from the run. A page younger than PAGE_LASTS_S is therefore
+served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay others.
+Without --metrics, only clients on this machine are served.
 """
 
 import http.client
@@ -38,7 +38,7 @@ from harness.run.supervisor.metrics.run_series import RunSeries
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""A client has this long to send its request, and this long again to receive the page."""
+"""A client has this long to send a request, and as long again to receive the page."""
 
 MOST_CLIENTS = 32
 """At most this many clients are connected at the same time. If one more client connects, the oldest connection is
@@ -57,8 +57,8 @@ ACCEPT_PAUSE_S = 0.002
 """Pause between two connections."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Makes additional metric families for each page, such as the metrics of a power meter. Called with the run's labels,
-on any thread but only one call at a time. The function must not block.
+"""Makes additional metric families for each page, such as the metrics of a power meter. Any thread may call the
+function with the run's labels, but only one thread at a time. The function must not block.
 """
 
 
@@ -83,13 +83,13 @@ class Exporter(Collector):
             self._labels, self._info = dict(labels), dict(info)
 
     def begin(self, counts: LiveCounts, slos: Sequence[Slo]) -> None:
-        """Starts the next phase. Its name is the role of the run's plan."""
+        """Starts the next phase. The name of the phase is the role of the run's plan."""
         with self._lock:
             self._phases[counts.plan.role] = counts
             self._slos = slos
 
     def end(self) -> None:
-        """Ends the phase: its journal is no longer read, but its counts stay."""
+        """Ends the phase: the phase's journal is no longer read, but the counts stay."""
         with self._lock:
             for counts in self._phases.values():
                 counts.finish()
@@ -246,8 +246,8 @@ class MetricsEndpoint:
     """Serves an exporter within a `with` block, unless --no-metrics is set or no port is free.
 
     Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port. `notice` is
-    the message for the beginning of the run, "" for none. `moved` is the message about a different port. This message
-    is shown after the model is loaded, when the run can no longer fail to start.
+    the message for the beginning of the run, or "" without a message. `moved` is the message about a different port.
+    This message is shown after the model is loaded, when the run can no longer fail to start.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:

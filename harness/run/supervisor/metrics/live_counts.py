@@ -1,7 +1,7 @@
 """Counts a run's queries, samples, stages and failures for Prometheus.
 
-Each `read` counts only new rows, so a scrape late in a run costs no more than an early scrape. If nobody scrapes
-the run, all rows are counted at its end.
+Each `read` counts only new rows, so a scrape late in a run costs no more than an early scrape. If nobody scrapes the
+run, all rows are counted at the end of the run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class LiveCounts:
         self._edges = [*edges.items()][2:]
         self.is_cached = "origin" in rows.journal.stamps
         self.origins: Array = np.zeros(len(ORIGINS), np.int64)
-        """Number of samples per origin of their model, in the order of ORIGINS, if the run has a set of models."""
+        """Number of samples per model origin, in the order of ORIGINS, if the run has a set of models."""
         self.evictions = 0
         self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)

@@ -1,4 +1,4 @@
-"""Makes the Prometheus series of the machine and of its meters. Its classes are sources of Exporter.
+"""Makes the Prometheus series of the machine and of its meters. The classes of this module are sources for Exporter.
 
 A series is absent if the machine lacks the sensor, or while a meter has no readings.
 """
@@ -34,7 +34,7 @@ class _Columns(NamedTuple):
     name: str
     text: str
     columns: re.Pattern[str]
-    """Matches the whole name of a column. The group becomes the value of the label."""
+    """Matches the whole name of a column. The text that the group matches becomes the value of the label."""
     label: str = ""
     factor: float = 1.0
 
@@ -114,7 +114,7 @@ _HOST = (
 
 
 class HostSeries:
-    """Serves the newest row of the host log. A scrape cannot block, because it does not read the sensors."""
+    """Serves the newest row of the host log. A scrape cannot block, because a scrape does not read the sensors."""
 
     def __init__(self, log: HostLog) -> None:
         self._log = log
@@ -189,7 +189,7 @@ class _Counted:
 def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | None:
     """Returns the mean power over the last second; None if there are too few readings.
 
-    A source of watts needs one reading, a counter of joules needs two.
+    A source of watts needs one reading; a counter of joules needs two readings.
     """
     recent = [r for r in readings if abs(now_ns - r[0]) <= NS_PER_S]
     if source.unit == "W":

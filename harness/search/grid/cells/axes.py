@@ -17,7 +17,7 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 
 
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
-    """Builds the axes. lists: output of options.take_lists. Raises a ConfigError that lists every problem."""
+    """Builds the axes. lists: the result of options.take_lists. Raises a ConfigError that lists every problem."""
     models = lists.get("model", (config.model,))
     problems = list(unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:

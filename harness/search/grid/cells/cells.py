@@ -26,7 +26,7 @@ from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
 GRID = "grid.json"
-"""File with a grid's options, converted precisions and absent cells."""
+"""File that contains a grid's options, converted precisions and absent cells."""
 
 CELLS = "cells"
 PROBES = "probes"
@@ -71,8 +71,8 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """Returns the folder of the cell's finished run. This is the cell's own folder, or a numbered folder next to an
-    unfinished run.
+    """Returns the folder of the cell's finished run. This is the cell's own folder or, if an earlier run was not
+    finished, a numbered folder next to it.
     """
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
@@ -124,7 +124,9 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """Returns a run's configuration. By default, the run uses one instance. file: the model in the cell's precision."""
+    """Returns a run's configuration. By default, the run uses one instance. file: the model file in the cell's
+    precision.
+    """
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -186,11 +188,11 @@ class Row(NamedTuple):
     folder: str = ""
     """Path of the run, relative to the grid's folder."""
     absent: str = ""
-    """Why the cell was not run; empty if it was."""
+    """Reason why the cell was not run; empty if the cell was run."""
 
     @property
     def noise(self) -> float:
-        """About half of the throughput's 95 % interval, as a share of the throughput; 0 if unknown."""
+        """About half of the width of the throughput's 95 % interval, as a share of the throughput; 0 if unknown."""
         return UNCERTAINTIES * (self.uncertainty or 0.0)
 
     @property
@@ -207,7 +209,7 @@ class Row(NamedTuple):
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
-    """Reads a cell's row. Raises a ConfigError if a run cannot have written the folder's files."""
+    """Reads a cell's row. Raises a ConfigError if the folder's files are not valid files of a run."""
     files = read_files(folder)
     with reading_run(folder):
         return Row(*cell)._replace(
@@ -223,8 +225,8 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """Returns the batches' times, and `fixed_batch`: the batch size that the model file fixes, if it differs from the
-    cell's.
+    """Returns the batches' times, and `fixed_batch`, which is the batch size that the model file fixes, if this size
+    differs from the cell's batch size.
     """
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
@@ -257,11 +259,11 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 
 
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
-    """Returns the throughput's uncertainty and jitter, as shares; None for fewer than two batches.
+    """Returns the throughput's uncertainty and jitter as shares; both are None for fewer than two batches.
 
     took_ns: (n,) durations of the batches, in order of time. Uncertainty is the standard error of the mean over blocks
     of neighbouring batches, and includes stalls. Jitter is 1.4826 times the median absolute deviation of single
-    batches, divided by their median.
+    batches, divided by the batches' median.
 
     Source: the columns with the same names in tf_cnn_benchmarks, which computes both from single steps.
     """

@@ -96,7 +96,7 @@ class GridOptions:
         metavar="SCORE",
     )
     price: float | None = resolved(parse=parse_price)
-    """Value of the run option --price. --from accepts a different price."""
+    """Value of the run option --price. With --from, a different price may be set."""
     resume: Path | None = option(
         "continue the grid in this folder with its original options",
         parse=parse_path,
@@ -119,7 +119,7 @@ class Axes(NamedTuple):
     batch: tuple[int, ...]
     threads: tuple[int, ...]
     shape: tuple[tuple[str, ...], ...]
-    """Each entry contains one cell's --input-shape values."""
+    """Each entry contains the --input-shape values of one cell."""
 
     data: tuple[str, ...]
 

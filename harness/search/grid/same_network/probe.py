@@ -1,7 +1,7 @@
 """Probes a model in one framework and precision. The probe stores the model's outputs and the network in its file.
 
-It runs in a child process (harness/core/child.py), and is not timed. Because it stores the raw outputs, any two ways to
-run a model can later be compared from files alone.
+The probe runs in a child process (harness/core/child.py) and is not timed. Because the probe stores the raw outputs,
+any two ways to run a model can later be compared from files alone.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
 
 
 def _rows(outputs: Outputs, name: str | None) -> list[Array]:
-    """Returns each sample's output `name`, or, without a name, its first output."""
+    """Returns the output `name` for each sample; if `name` is None, returns the first output."""
     if isinstance(outputs, Mapping):
         outputs = outputs.get(name or "", next(iter(outputs.values())))
     return [np.asarray(row) for row in outputs]
@@ -83,7 +83,9 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
 def _structure(
     path: Path | None, model: Model, backend: object, batch: Batch
 ) -> tuple[Structure | None, str]:
-    """Returns the network, or None and why it is unknown. batch: smallest batch size that the model file accepts."""
+    """Returns the network, or None and the reason why the network is unknown. batch: smallest batch size that the model
+    file accepts.
+    """
     if path is None:
         return None, "it has no file"
     try:

@@ -165,8 +165,8 @@ def _lines(view: View) -> Iterator[Figure]:
 
 
 def _labels(view: View) -> list[str]:
-    """Returns a label for each ranked row, which names the axes with several values. The label leaves out the batch
-    size.
+    """Returns a label for each ranked row; the label names the axes that have several values. The label leaves out the
+    batch size.
     """
     words = [
         (
@@ -184,7 +184,7 @@ def _labels(view: View) -> list[str]:
 
 
 def _fronts(view: View) -> Iterator[Figure]:
-    """Yields a scatter plot for each pair of measured numbers. Filled marks are on the front."""
+    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front."""
     beaten = tables.front(view.ranked)
     measured = [tables.numbers(row) for row in view.ranked]
     names = list(dict.fromkeys(name for numbers in measured for name in numbers))
@@ -218,7 +218,9 @@ _GREY = "#57606a"
 def all_points(
     lines: Mapping[str, Sequence[tuple[Row, Number, Number]]], beaten: Mapping[Any, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the points of each line, one entry per line in the legend, and two that explain filled and open points."""
+    """Yields the points of each line, one legend entry per line, and two legend entries that explain filled and open
+    points.
+    """
     for place, (label, own) in enumerate(lines.items()):
         shape = _SHAPES[place // _COLOURS % len(_SHAPES)]
         open_ones = [bool(beaten[row.cell]) for row, _, _ in own]

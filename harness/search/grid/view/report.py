@@ -24,7 +24,7 @@ _WORST_WALL = 1.2
 
 
 _NAMED = 2
-"""Besides the fastest cell, the headline names at most this many cells."""
+"""The headline names at most this many cells besides the fastest cell."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
@@ -46,9 +46,10 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 
 
 def headline(view: View) -> str:
-    """Names the cell with the highest rate, and cells whose rate is within two standard errors of it.
+    """Names the cell with the highest rate, and cells whose rate is within two standard errors of the highest rate.
 
-    Returns '' without a ranked cell, or for several models, because different models' rates cannot be compared.
+    Returns '' if no cell is ranked, or if the grid has several models, because rates of different models cannot be
+    compared.
     """
     rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
     if not rated or len({row.model for _, row in rated}) > 1:
@@ -68,12 +69,12 @@ def headline(view: View) -> str:
 
 
 def _where(view: View, axes: Sequence[str], row: Row) -> str:
-    """Returns where the cell lies on the axes: `int8 batch 16`."""
+    """Returns the cell's position on the axes, for example `int8 batch 16`."""
     return " ".join(_word(view, axis, getattr(row, axis)) for axis in axes)
 
 
 def tables_of(view: View) -> Iterator[Table]:
-    """Yields the table of all cells, then each comparison between cells that is not empty."""
+    """Yields the table of all cells, and then each comparison between cells that has rows."""
     yield _cells(view)
     others = [
         *(_ratios(view, *gain) for gain in enumerate(tables.gains(view.ranked), 1)),
@@ -83,7 +84,7 @@ def tables_of(view: View) -> Iterator[Table]:
 
 
 def made(view: View) -> Iterator[str]:
-    """Yields how each operator and each file in another precision was made."""
+    """Yields a line about how each operator and each file in another precision was made."""
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"{precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
@@ -107,7 +108,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """Formats a value that is not in a column. Adds the name of its axis if the number alone would be unclear."""
+    """Formats a value that is not in a column. Adds the axis name if the value alone would be unclear."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 

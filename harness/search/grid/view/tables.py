@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The optimal batch size, beyond which doubling gains too little."""
+    """The optimal batch size, beyond which doubling the size gains too little."""
 
     context: Context
     optimal: int | None
@@ -38,14 +38,14 @@ class Best(NamedTuple):
     largest: int
     throughput_per_s: float
     unsure: bool = False
-    """Whether, within the noise, the doubled size may gain more than 5 %, and no larger size settles the question."""
+    """Whether, within the noise, the doubled size may gain more than 5 % and no larger size settles this question."""
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
     """Maps each unranked cell to the reason.
 
-    strangers: maps a variant to the reason why its network is different. scored: whether the real data contain labels,
-    in which case a precision without an accuracy is not a result.
+    strangers: maps a variant to the reason why its network is different. scored: whether the real data contain labels;
+    if so, a precision without an accuracy is not ranked.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -122,7 +122,9 @@ def precision_gain(rows: Sequence[Row]) -> list[Line]:
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain in the median batch's speed. Other programs disturb the median batch less than the mean."""
+    """Computes the gain in speed of the median batch. Other programs disturb the time of the median batch less than the
+    mean time.
+    """
     lines = _ratios(
         rows,
         "precision",
@@ -167,7 +169,7 @@ def numbers(row: Row) -> dict[str, Number]:
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
     """Maps each cell to the first cell with the same model, shape and data that beats it in every number; None if no
-    cell does.
+    such cell exists.
     """
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
@@ -184,8 +186,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """Returns the cells with the smallest batch size that reach the accuracy `floor` or, without a floor, their model's
-    target; fastest first. Omits cells without a score.
+    """Returns the cells with the smallest batch size that reach the accuracy `floor`, fastest first; if `floor` is
+    None, a cell must reach the target of its model. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)

@@ -33,7 +33,7 @@ _WEIGHTS = {"fp32": ("float32", "float64")}
 
 
 def content_of(folder: Path) -> Mapping[str, Any]:
-    """Returns the content of grid.json. Raises a ConfigError if a grid cannot have written it."""
+    """Returns the content of grid.json. Raises a ConfigError if the file is missing or not valid."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: check that it is the folder of a grid")
     content = files.read_json(folder / GRID, "sweep")
@@ -51,7 +51,7 @@ class View:
     """Content of grid.json."""
     options: GridOptions
     rows: Sequence[Row]
-    """Rows for every cell that was run or that cannot run."""
+    """Rows for all cells that were run or that cannot run."""
     structures: Mapping[Cell, Structure | str]
     """Maps a variant to its network, or to the reason why the network is unknown."""
     same_answers: Mapping[Cell, float]
@@ -83,8 +83,8 @@ class View:
         return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Returns an operator's speed at its fastest batch size, in DeepBench's terms; None if the operator's work is
-        unknown.
+        """Returns an operator's speed at its fastest batch size, in GFLOP/s as in DeepBench; None if the operator's
+        work is unknown.
         """
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:
@@ -186,8 +186,8 @@ def _namesakes(
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
-    """Returns the multiplications in the first variant with the same input, because their number depends on the input
-    size.
+    """Returns the number of multiplications in the first variant with the same input, because this number depends on
+    the input size.
     """
     alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
@@ -215,8 +215,8 @@ def _structures(
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
-    """Yields the share of answers that agree with fp32, for complete accuracy runs with the same batch size, threads,
-    framework and data.
+    """Yields the share of answers that agree with the fp32 answers, for complete accuracy runs with the same batch
+    size, threads, framework and data.
     """
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
@@ -227,8 +227,8 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
-    """Yields the distance between raw outputs and the fp32 outputs in the same framework. fp32 itself is compared with
-    the first framework.
+    """Yields the distance between raw outputs and the fp32 outputs in the same framework. fp32 outputs are compared
+    with the fp32 outputs in the first framework.
     """
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:

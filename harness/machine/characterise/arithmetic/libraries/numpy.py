@@ -9,7 +9,9 @@ from harness.types import Ready
 
 
 def product(side: int, precision: str, threads: int) -> Ready:
-    """Prepares the product. threads: unused, because the BLAS library reads an environment variable when it is loaded."""
+    """Prepares the product. threads: unused, because the BLAS library reads the number of threads from an environment
+    variable when the library is loaded.
+    """
     del threads
     if precision != op.FP32:
         raise op.lacks("NumPy", f"{precision} product in its BLAS library")

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions with OpenVINO. The compiled model lists the kernels that compute them."""
+"""Matrix products and convolutions with OpenVINO. The compiled model lists the kernels that compute the results."""
 
 from typing import Any
 

@@ -40,7 +40,8 @@ class Filter(NamedTuple):
 
 
 class Library(Protocol):
-    """A module in this folder. Its functions pass on the library's errors. threads: number of computing threads.
+    """A module in this folder. The functions of the module pass on the library's errors. threads: number of computing
+    threads.
 
     The second operand is a constant if the library supports constants, because a model's weights are constants too.
     """
@@ -57,7 +58,7 @@ def library(name: str) -> Library:
 
 
 def lacks(library_name: str, what: str) -> PluginUnavailable:
-    """Returns the error that explains why a library lacks a point."""
+    """Returns the error that explains why a library cannot measure a point."""
     return PluginUnavailable(f"{library_name} has no {what}")
 
 
@@ -80,7 +81,7 @@ nearly exact.
 
 
 def right_rows(a: Array, b: Array) -> Array:
-    """Returns the first rows of the product: in int64 for integers, otherwise in float64."""
+    """Returns the first rows of the product, in int64 for integers and in float64 for all other types."""
     wide = np.int64 if a.dtype.kind in "iu" else np.float64
     rows: Array = a[:CHECKED_ROWS].astype(wide) @ b.astype(wide)
     return rows

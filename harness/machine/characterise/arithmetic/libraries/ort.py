@@ -14,7 +14,7 @@ _ERRORS = 3
 
 
 def session(model: bytes, threads: int) -> Any:
-    """Returns an onnxruntime.InferenceSession on the processor."""
+    """Returns an onnxruntime.InferenceSession that runs on the CPU."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(_ERRORS)

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions with PyTorch. oneDNN reports the kernels that computed them."""
+"""Matrix products and convolutions with PyTorch. oneDNN reports the kernels that computed the results."""
 
 import os
 import tempfile

@@ -72,7 +72,7 @@ def _unix_socket(channel: Channel, size: int, fd: int) -> None:
 
 
 def receive_all(connection: socket.socket, into: memoryview) -> bool:
-    """Fills the buffer from a socket, or returns False if the other end has closed the connection."""
+    """Fills the buffer from a socket, or returns False if the peer has closed the connection."""
     done = 0
     while done < len(into):
         count = connection.recv_into(into[done:])
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing, because the time for printing a line would count in every request."""
+        """Prints nothing, because the time for printing a line would count as part of every request."""
 
 
 def _http(channel: Channel, size: int) -> None:
