@@ -10,7 +10,7 @@ from harness.types import Array
 
 LEAST_FREEDOM = 2
 """A spread with fewer degrees of freedom than this is not reported. Two runs have one degree, and the interval of their
-mean would extend nine times their distance to either side.
+mean would extend six times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1

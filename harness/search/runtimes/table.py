@@ -126,8 +126,8 @@ def _time(content: Mapping[str, Any]) -> str:
 
 
 def next_command(content: Mapping[str, Any]) -> str:
-    """Returns a command with enough rounds and time to decide every model. Returns '' if every model is already
-    decided, or if any model would need too many rounds.
+    """Returns a command with enough rounds and time for every model that further rounds would decide. Returns '' without
+    such a model.
     """
     needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
     ended = any(one["ended"] == "time" for one in content["models"])
