@@ -27,7 +27,7 @@ WIDEST = 1.0
 differ by more than a factor of 4.
 """
 
-WIDE = "undecided"
+WIDE = "> 100 %"
 
 PLUS_MINUS = "+-"
 """Name of the column after a number, with half of the number's 95 % interval."""
