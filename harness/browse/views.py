@@ -32,7 +32,7 @@ from harness.results.pages import report
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import pareto
-from harness.results.pages.runs.rows import Linked, run_name
+from harness.results.pages.runs.rows import Linked, named
 from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
@@ -359,8 +359,8 @@ def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
     }
 
 
-def _linked(folder: str) -> str:
-    return pages.anchor(run_name(folder), url("run", folder).unescape())
+def _linked(row: Row) -> str:
+    return pages.anchor(named(row), url("run", row["folder"]).unescape())
 
 
 def _headline(comparison: Comparison, letter: str) -> str:

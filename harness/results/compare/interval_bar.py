@@ -10,9 +10,9 @@ _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(20)
 """Smallest and largest extent of the scale, as logarithms of a factor."""
 
-_WITHIN = 0.75
-"""The scale is chosen to contain at least this share of the rows. A row that needs more than twice that scale would
-squeeze the other rows, so its interval is cut off, and a change beyond the scale becomes an arrow.
+_WITHIN, _SQUEEZE = 0.75, 4.0
+"""The scale contains at least this share of the rows. A row that needs more than _SQUEEZE times that scale would squeeze
+the other rows, so its interval is cut off with an arrow.
 """
 
 
@@ -21,7 +21,7 @@ class Scale:
 
     def __init__(self, changes: Sequence[Change]) -> None:
         ends = sorted(_end(change) for change in changes if change.has_ratio)
-        most = 2 * ends[math.ceil(len(ends) * _WITHIN) - 1] if ends else 0.0
+        most = _SQUEEZE * ends[math.ceil(len(ends) * _WITHIN) - 1] if ends else 0.0
         self._end = min(max([_LEAST, *(end for end in ends if end <= most)]), _MOST)
 
     @property
@@ -42,11 +42,17 @@ class Scale:
         parts = [f'<path d="M{_WIDTH / 2:g} 0v{_HEIGHT}" opacity="0.5"/>']
         if low is not None and high is not None:
             parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="3"/>')
+        shares = (change.change, change.low, change.high)
+        known = [share for share in shares if share is not None]
         if abs(math.log1p(max(change.change, -1 + 1e-12))) <= self._end:
             parts.append(f'<circle cx="{value:.1f}" cy="{middle:g}" r="4" fill="currentColor"/>')
-        else:
-            tip, back = (0, 8) if change.change < 0 else (_WIDTH, _WIDTH - 8)
-            parts.append(f'<path d="M{back} 3L{tip} {middle:g}L{back} 13z" fill="currentColor"/>')
+        for beyond, tip, back in (
+            (math.log1p(max(min(known), -1 + 1e-12)) < -self._end, 0, 8),
+            (math.log1p(max(known)) > self._end, _WIDTH, _WIDTH - 8),
+        ):
+            if beyond:
+                arrow = f"M{back} 3L{tip} {middle:g}L{back} 13z"
+                parts.append(f'<path d="{arrow}" fill="currentColor"/>')
         return (
             f'<svg class="interval" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
             f'stroke="currentColor" aria-hidden="true">{"".join(parts)}</svg>'

@@ -269,6 +269,12 @@ window.addEventListener("afterprint", () => { for (const fold of opened) fold.op
 if (window.Plotly) {
   // Heights are set here because a page's policy may forbid style attributes.
   for (const place of document.getElementsByClassName("plot")) place.style.height = `${place.dataset.rem}rem`;
+  figures.forEach((figure, i) => {
+    if (!figure.data.some((trace) => trace.type === "heatmap")) return;
+    const place = document.getElementById(`plot-${i}`);
+    place.style.minWidth = "34rem";
+    place.parentElement.classList.add("map");
+  });
   draw(false);
   dark.addEventListener("change", () => draw(false));
   narrow.addEventListener("change", () => draw(false));

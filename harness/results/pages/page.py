@@ -105,7 +105,12 @@ _COMMAND = '<pre class="command">'
 
 def command_html(command: str) -> str:
     """Returns a command as HTML, exactly as it was typed."""
-    return f"{_COMMAND}{escape(command)}</pre>"
+    return f"{_COMMAND}{_OPTION.sub(_KEPT, escape(command))}</pre>"
+
+
+_OPTION = re.compile(r"(?<= )--?[a-z][a-z-]*")
+_KEPT = r"<span>\g<0></span>"
+"""The name of an option stays on one line, although a browser may break a line after each hyphen."""
 
 
 def with_command(articles: Sequence[Article], command: str | None) -> Sequence[Article]:
@@ -204,7 +209,9 @@ def figures_html(figures: Sequence[Figure]) -> str:
     return f'<script type="application/json" id="figures">{data}</script>'
 
 
-_SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
+_SECTION = re.compile(r'(?<!<summary>)<h2 id="([^"]+)">(.*?)</h2>')
+"""Matches the heading of a section that is not folded."""
+
 _FEWEST_LISTED = 6
 """A list of links appears above the plots if at least this many sections follow the plots."""
 
@@ -390,7 +397,19 @@ _CLAUSE = re.compile(r"; (?![^(]*\))")
 
 
 _WORDS = frozenset(
-    ("undecided", "no", "only", "nothing", "stopped", "better", "worse", "mixed", "equal", "cold")
+    (
+        "undecided",
+        "no",
+        "not",
+        "only",
+        "nothing",
+        "none",
+        "stopped",
+        "better",
+        "worse",
+        "cold",
+        "serving",
+    )
 )
 """First words that begin with a capital letter on a page. Other first words are names or numbers."""
 
@@ -452,8 +471,9 @@ def section(
         yield head
         yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
         return
-    count = f'<span class="quiet">{counted(len(shown.rows), "row")}</span>'
-    yield f'<details class="long"><summary>{head} {count}</summary>'
+    about = escape("; ".join(filter(None, (shown.about, counted(len(shown.rows), "row")))))
+    yield f'<details class="long"><summary>{head} <span class="quiet">{about}</span></summary>'
+    shown = shown._replace(about="")
     yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
     yield "</details>"
 
@@ -484,7 +504,7 @@ def _table_and_notes(
         yield aligned_table(heads, cells, is_number, cards=cards)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
-    yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)
+    yield from (f'<p class="quiet">{_html(note)}</p>' for note in shown.notes)
 
 
 def link(text: str, target: Path, page: Path) -> str:

@@ -56,10 +56,36 @@ def change_text(change: Mapping[str, Any]) -> str:
     if host is None or not host["changed"]:
         return text
     columns = ", ".join(
-        f"{column} {'rose' if after > before else 'fell'} from {_level(column, before)} to {_level(column, after)}"
+        f"{_said(column)} {'rose' if after > before else 'fell'} from {_level(column, before)} to {_level(column, after)}"
         for column, (before, after) in host["changed"].items()
     )
     return f"{text}; at the same time {columns} (host.csv, line {host['lines'][1]})"
+
+
+_COLUMNS = {
+    "cpu_user_s": "CPU time of programs",
+    "cpu_system_s": "CPU time of the kernel",
+    "cpu_idle_s": "idle CPU time",
+    "cpu_iowait_s": "CPU time that waits for disks",
+    "cpu_softirq_s": "CPU time of interrupts",
+    "cpu_steal_s": "CPU time taken by the host",
+    "cgroup_throttled_s": "time throttled by the CPU limit",
+    "memory_available_bytes": "available memory",
+    "measured_cpu_s": "CPU time of the measured process",
+    "measured_run_queue_s": "the measured process's wait for a core",
+    "measured_minor_faults": "page faults of the measured process",
+    "measured_major_faults": "page faults that read the disk",
+    "measured_voluntary_switches": "waits of the measured process",
+    "measured_involuntary_switches": "preemptions of the measured process",
+    "measured_rss_bytes": "memory of the measured process",
+}
+"""Maps a column of host.csv to words. Other columns keep their names."""
+
+
+def _said(column: str) -> str:
+    kind, _, place = column.partition("_")
+    kinds = {"celsius": "temperature of", "mhz": "clock of"}
+    return _COLUMNS.get(column) or (f"{kinds[kind]} {place}" if kind in kinds else column)
 
 
 def _level(column: str, value: float) -> str:

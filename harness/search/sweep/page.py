@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_ns, show_rate
 from harness.results.pages import page
@@ -62,6 +63,9 @@ def articles(
     head += page.conclusion(points.marks_of_all(content), "valid")
     addresses = [address(point["folder"]) for point in content["points"]] if address else []
     tail = list(page.section(points.points_table(content), addresses=addresses, cards=True))
+    codes = dict.fromkeys(code for point in content["points"] for code in point["reasons"])
+    meanings = [(code, without_markup(CODES[code].meaning)) for code in codes if code in CODES]
+    tail += [page.facts(meanings)] if meanings else []
     return [Article(head, [*figures_of_all(content)], tail)]
 
 
@@ -234,6 +238,6 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": stroke})
         entries.append(
-            line(f"{name}, {show_rate(at)}/s", [None], [None], mode="lines", line=stroke)
+            line(f"{name}, {show_rate(rate)}/s", [None], [None], mode="lines", line=stroke)
         )
     return lines, entries

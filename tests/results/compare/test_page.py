@@ -60,7 +60,7 @@ def test_each_further_run_is_compared_with_the_first(tmp_path: Path) -> None:
     first, second, third = (*COMPARED, "server")
     titles = re.findall(r"<h1>(.*?)</h1>", text)
     assert titles == [f"Comparison of {first} and {second}", f"Comparison of {first} and {third}"]
-    assert '<p class="headline">not comparable: nothing is ranked</p>' in text
+    assert '<p class="headline">Not comparable: nothing is ranked</p>' in text
 
 
 def test_the_numbers_that_a_reader_looks_for_come_first() -> None:

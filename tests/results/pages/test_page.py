@@ -16,6 +16,8 @@ def test_a_study_page_has_the_command_of_its_verb(
     monkeypatch.setattr("sys.argv", ["harness", *words])
     article = page.Article(["<h1>Peak</h1>", "<p>the answer</p>", "<p>more</p>"], [], [])
     text = page.write([article], "run", tmp_path / "peak.html", script_in=tmp_path).read_text()
+    assert "<span>--slo</span> " in text  # a browser does not break the line inside the option
+    text = text.replace("<span>", "").replace("</span>", "")
     command = (
         "python -m harness peak --slo &#x27;p99=5 ms&#x27; --meter &#x27;command=watts arguments-"
     )
@@ -56,5 +58,5 @@ def test_a_study_begins_with_its_answer() -> None:
         '<dl class="facts"><dt>Knee</dt><dd>900 queries/s: &lt;best&gt;</dd></dl>',
         "<p>a line without a label</p>",
     ]
-    assert [*page.conclusion(["peak        none"])] == ['<p class="headline">none</p>']
+    assert [*page.conclusion(["peak        none"])] == ['<p class="headline">None</p>']
     assert [*page.conclusion([])] == []

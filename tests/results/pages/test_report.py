@@ -450,7 +450,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     for title in ("Settings", "Machine"):
         assert f"<details><summary><h2>{title}</h2></summary>" in text
     for name in ("p50", "p99.9", "issue_delay"):
-        assert f"<td>{name}</td>" in text
+        assert f">{name}</td>" in text
 
 
 def test_an_invalid_run_states_its_advice_once() -> None:

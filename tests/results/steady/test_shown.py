@@ -94,7 +94,7 @@ def test_a_change_is_shown_with_its_time_and_the_host() -> None:
     assert found["change"]["after_s"] == 12
     assert shown({"steady": found}) == (
         "no: latency rose by 25 % in a step, from 12 s after the start (22:13:32 UTC); at the same time "
-        "cpu_user_s rose from 1.00 s/s to 3.00 s/s, celsius_cpu rose from 60.0 °C to 90.0 °C (host.csv, line 14)"
+        "CPU time of programs rose from 1.00 s/s to 3.00 s/s, temperature of cpu rose from 60.0 °C to 90.0 °C (host.csv, line 14)"
     )
 
 

@@ -295,7 +295,7 @@ def _table(members: Sequence[Row], linked: Linked) -> str:
     names = list(dict.fromkeys(name for _, values in measured for name in values))
     rows = [
         (
-            linked(row["folder"]),
+            linked(row),
             with_meanings(f"{row['verdict']} {row['reasons']}"),
             *(shown(values.get(name)) for name in names),
         )

@@ -77,8 +77,7 @@ def _single(page: Overview, found: Sequence[tuple[str, Row]], linked: Linked) ->
         return
     yield f"<details><summary>{counted(len(found), page.single)} with a single run</summary>"
     rows = [
-        (title, linked(row["folder"]), with_meanings(row["verdict"]), main_text(row))
-        for title, row in found
+        (title, linked(row), with_meanings(row["verdict"]), main_text(row)) for title, row in found
     ]
     yield table((page.single, "run", "verdict", "result"), rows, cards=True)
     yield "</details>"

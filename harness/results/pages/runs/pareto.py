@@ -192,11 +192,12 @@ def _table(
     beaten_by: Mapping[str, str],
     linked: Linked,
 ) -> str:
+    by_folder = {row["folder"]: row for row, _ in members}
     rows = [
         (
-            linked(row["folder"]),
+            linked(row),
             _label(row),
-            linked(beaten) if (beaten := beaten_by[row["folder"]]) else "on the front",
+            linked(by_folder[beaten]) if (beaten := beaten_by[row["folder"]]) else "on the front",
             *(shown(values.get(name)) for name in names),
         )
         for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))

@@ -65,13 +65,24 @@ def _in_ms(number: Number) -> Number:
     return number._replace(value=number.value / NS_PER_MS, unit="ms") if is_time else number
 
 
-Linked = Callable[[str], str]
-"""Maps the folder of a run in the database to its name, with a link to the run's page if the page exists."""
+Linked = Callable[[Row], str]
+"""Maps a run in the database to its name, with a link to the run's page if the page exists."""
 
 
 def reports_in(results: Path, page: Path) -> Linked:
     """Returns a function that links from `page` to a run's report.html, if the run has one."""
-    return lambda folder: link(run_name(folder), results / folder / "report.html", page)
+    return lambda row: link(named(row), results / row["folder"] / "report.html", page)
+
+
+def named(row: Row) -> str:
+    """Returns the recorded start of a run whose folder begins with a time; otherwise returns the folder.
+
+    A folder that a user named may begin with a different time than the start.
+    """
+    folder = str(row["folder"])
+    return (
+        str(row["started"])[:19].replace("T", " ") if run_folder.TIMED.fullmatch(folder) else folder
+    )
 
 
 def run_name(folder: str) -> str:

@@ -53,7 +53,8 @@ def articles(view: View) -> list[Article]:
         for table in shown
         for part in page.section(table, folds=True, is_folded=table.key not in _OPEN, cards=True)
     ]
-    return [Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)]
+    lines = [*_lines(view)]
+    return [Article(head, [*_heat_maps(view), *lines, *_fronts(view, is_keyed=bool(lines))], tail)]
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
@@ -183,8 +184,10 @@ def _labels(view: View) -> list[str]:
     return [label or " ".join(one[:3]) for label, one in zip(labels, words, strict=True)]
 
 
-def _fronts(view: View) -> Iterator[Figure]:
-    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front."""
+def _fronts(view: View, *, is_keyed: bool) -> Iterator[Figure]:
+    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front. is_keyed: whether
+    another plot of the page explains the colours.
+    """
     beaten = tables.front(view.ranked)
     measured = [tables.numbers(row) for row in view.ranked]
     names = list(dict.fromkeys(name for numbers in measured for name in numbers))
@@ -198,8 +201,9 @@ def _fronts(view: View) -> Iterator[Figure]:
             continue
         yield Figure(
             f"{y.capitalize()} against {x}",
-            "On the front: no other cell is at least as good in every number and better in one.",
-            [*all_points(lines, beaten)],
+            "On the front: no other cell is at least as good in every number and better in one."
+            f"{_KEYED if is_keyed else ''}",
+            [*all_points(lines, beaten, is_keyed=is_keyed)],
             {
                 "xaxis": {"title": f"{x}, {both[0][1].unit}"},
                 "yaxis": {"title": f"{y}, {both[0][2].unit}"},
@@ -207,6 +211,8 @@ def _fronts(view: View) -> Iterator[Figure]:
             },
         )
 
+
+_KEYED = " Colours as in the plot of the throughput over batch."
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up")
 _COLOURS = 8
@@ -216,10 +222,13 @@ _GREY = "#57606a"
 
 
 def all_points(
-    lines: Mapping[str, Sequence[tuple[Row, Number, Number]]], beaten: Mapping[Any, Any]
+    lines: Mapping[str, Sequence[tuple[Row, Number, Number]]],
+    beaten: Mapping[Any, Any],
+    *,
+    is_keyed: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the points of each line, one legend entry per line, and two legend entries that explain filled and open
-    points.
+    """Yields the points of each line, one legend entry per line (unless `is_keyed`), and two legend entries that explain
+    filled and open points.
     """
     for place, (label, own) in enumerate(lines.items()):
         shape = _SHAPES[place // _COLOURS % len(_SHAPES)]
@@ -234,7 +243,8 @@ def all_points(
             },
             "showlegend": False,
         }
-        yield _entry(escape(label), {"symbol": shape, "size": 10})
+        if not is_keyed:
+            yield _entry(escape(label), {"symbol": shape, "size": 10})
     yield _entry("on the front", {"symbol": "circle", "size": 10, "color": _GREY})
     yield _entry("beaten", {"symbol": "circle-open", "size": 10, "color": _GREY})
 
