@@ -18,6 +18,7 @@ from harness.core.units import (
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
 from harness.results.evidence.performance import completes
+from harness.results.evidence.stages import PERCENTILES
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
@@ -254,7 +255,8 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
         return ""
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
-    if times := times_longer(one):
+    if times_longer(one):
+        times = longest_needed(intervals, name)
         length_s = (result.get("queries") or {}).get("took_s")
         return f" (an interval needs a run of about {show_longer(times, length_s)})"
     low, high = one.get("block_interval", (None, None))
@@ -273,6 +275,14 @@ def times_longer(interval: Mapping[str, Any]) -> int:
 
 
 _TIMES = re.compile(r"run ([\d,]+) times as long")
+
+
+def longest_needed(intervals: Mapping[str, Any], name: str) -> int:
+    """Returns how many times as long a run must be for an interval of this percentile. A lower percentile never needs a
+    longer run, even if its estimate says so.
+    """
+    lower = [other for other in PERCENTILES if PERCENTILES[other] <= PERCENTILES[name]]
+    return max(times_longer(intervals.get(other, {})) for other in lower)
 
 
 def show_longer(times: int, length_s: float | None) -> str:

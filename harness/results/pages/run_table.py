@@ -12,7 +12,13 @@ from harness.core.registry import SCENARIOS
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
-from harness.results.answer.answer import kept_up, show_longer, show_span, times_longer
+from harness.results.answer.answer import (
+    kept_up,
+    longest_needed,
+    show_longer,
+    show_span,
+    times_longer,
+)
 from harness.results.answer.limits import of_the_machine
 from harness.results.evidence.stages import PERCENTILES, waits_of_all
 from harness.results.pages.load_hosts import host_table
@@ -258,17 +264,12 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
     """Yields one note that lists the percentiles without an interval, and how long a run must be to give them one.
 
-    A higher percentile never needs a shorter run than a lower one, even if the estimate for the higher percentile says
-    so.
-
     length_s: length of the finished run; None if unknown.
     """
     names: dict[int, list[str]] = {}
-    longest = 0
     for name in PERCENTILES:
-        if times := times_longer(intervals[name]):
-            longest = max(longest, times)
-            names.setdefault(longest, []).append(name)
+        if times_longer(intervals[name]):
+            names.setdefault(longest_needed(intervals, name), []).append(name)
     if names:
         lengths = (
             f"{show_longer(times, length_s)} for {', '.join(of)}" for times, of in names.items()
