@@ -317,7 +317,14 @@ TEXTS = [
     ("metered", "config.yaml", "meter", "12.5 W", "99.5 W", "meter is"),
     ("server", "report.html", "verdict", ">VALID<", ">INVALID<", "differs from the run"),
     ("server", "report.html", "headline", '"headline">', r"\g<0>9", "differs from the run"),
-    ("server", "report.html", "p99", "<td>p99</td><td[^>]*>", r"\g<0>9", "differs from the run"),
+    (
+        "server",
+        "report.html",
+        "p99",
+        "<td[^>]*>p99</td><td[^>]*>",
+        r"\g<0>9",
+        "differs from the run",
+    ),
     (
         "server",
         "report.html",
@@ -430,17 +437,21 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
 
 def _answers() -> Iterator[tuple[str, str, str, Change, str]]:
     """Yields the edits of LoadGen's answers."""
-    first, strangers = PERFORMANCE + ANSWERS, "answers to other samples"
+    first, strangers = PERFORMANCE + ANSWERS, "belong to different samples"
     for about, edit, found in (
         ("other samples", lambda a: [row.update(qsl_idx=7) for row in a], strangers),
-        ("other places", lambda a: [row.update(seq_id=7) for row in a], "already answered"),
+        (
+            "other places",
+            lambda a: [row.update(seq_id=7) for row in a],
+            "further answers to samples",
+        ),
         ("another class", lambda a: a[0].update(another_class(a[0])), "answers-differ"),
         ("one fewer", lambda a: a.pop(), "accuracy.compared.answers"),
     ):
         yield "server", first, about, content(first, edit), found
     second = ACCURACY + ANSWERS
     for about, edit, found in (
-        ("a second answer", lambda a: a.append(another_class(a[0])), "already answered"),
+        ("a second answer", lambda a: a.append(another_class(a[0])), "further answers to samples"),
         ("another sample", lambda a: a[0].update(qsl_idx=a[1]["qsl_idx"]), "accuracy-incomplete"),
         ("places exchanged", exchange, strangers),
         ("one fewer", lambda a: a.pop(), "accuracy-incomplete"),
@@ -462,7 +473,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         PERFORMANCE,
         "all indices 0",
         {"index": lambda c: c * 0},
-        "answers to other samples",
+        "belong to different samples",
     ),
     ("server", PERFORMANCE, "indices beyond", {"index": lambda c: c + 10**6}, "journal-impossible"),
     (
@@ -496,7 +507,13 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
     ("server", PERFORMANCE, "a failure", {"failed": put(0, 1)}, "batch-failed"),
     ("server", PERFORMANCE, "a larger batch", {"batch_size": put(0, 60)}, "journal-impossible"),
     ("server", ACCURACY, "an hour later", {"every": lambda c: c + HOUR_NS}, "power_end in LoadGen"),
-    ("server", ACCURACY, "all indices 0", {"index": lambda c: c * 0}, "answers to other samples"),
+    (
+        "server",
+        ACCURACY,
+        "all indices 0",
+        {"index": lambda c: c * 0},
+        "belong to different samples",
+    ),
     ("server", ACCURACY, "five rows fewer", {"all": lambda c: c[:-5]}, "samples-lost"),
     (
         "own",
@@ -525,7 +542,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         PERFORMANCE,
         "all indices 0",
         {"index": lambda c: c * 0},
-        "answers to other samples",
+        "belong to different samples",
     ),
 ]
 """Rows: (run, part, description, columns of completions.npz, expected words from `check`)."""

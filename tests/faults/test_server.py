@@ -102,7 +102,7 @@ def is_whole(result: dict[str, Any]) -> None:
         pytest.param(bad.resized(3), "bad-answer", "bytes", id="too-long", marks=SLOW),
         pytest.param(bad.resized(-3), "bad-answer", "bytes", id="too-short", marks=SLOW),
         pytest.param(bad.no_json, "bad-answer", "not valid JSON", id="no-json", marks=SLOW),
-        pytest.param(bad.trailing_bytes, "bad-reply", "7 bytes after", id="trailing", marks=SLOW),
+        pytest.param(bad.trailing_bytes, "bad-reply", "7 bytes follow", id="trailing", marks=SLOW),
         pytest.param(
             bad.garbage(b"SSH-2\r\n\r\n"), "bad-reply", "HTTP/1.1", id="garbage", marks=SLOW
         ),
