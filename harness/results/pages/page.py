@@ -108,7 +108,7 @@ def command_html(command: str) -> str:
     return f"{_COMMAND}{_OPTION.sub(_KEPT, escape(command))}</pre>"
 
 
-_OPTION = re.compile(r"(?<= )--?[a-z][a-z-]*")
+_OPTION = re.compile(r"(?<= )--[a-z][a-z-]*")
 _KEPT = r"<span>\g<0></span>"
 """The name of an option stays on one line, although a browser may break a line after each hyphen."""
 

@@ -80,7 +80,10 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
     ]
     shown = Path("made/overhead.html").read_text()
     first, _, rest = typeset(out.splitlines()[0]).partition("; ")
-    assert f'<p class="headline">{first}</p><p class="lead">{rest.capitalize()}</p>' in shown
+    assert (
+        f'<p class="headline">{first[:1].upper()}{first[1:]}</p><p class="lead">{rest.capitalize()}</p>'
+        in shown
+    )
     assert typeset("100.0 % of the overhead by its parts") in shown
 
 

@@ -69,7 +69,7 @@ def test_the_folder_has_the_command_that_made_it(
     searched(System(1300.0), *SERVER)
     assert peak_json()["command"].startswith("python -m harness peak --scenario server")
     (shown,) = articles(Path.cwd(), Entry("found", "", study="peak"))
-    assert any("python -m harness peak" in html for html in shown.head)
+    assert any("python -m harness peak <span>--scenario</span> server" in h for h in shown.head)
 
 
 def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
