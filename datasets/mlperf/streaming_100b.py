@@ -1,6 +1,5 @@
 """Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
-timestamp. Only the last tenth of the timestamps is answered. A request depends on the user's history before its
-timestamp, so requests are issued in the order of timestamps, whichever samples LoadGen draws. Within a timestamp, the
+timestamp. Only the last tenth of the timestamps is answered. A request depends on the user's history before the request's timestamp, so requests are issued in timestamp order, whichever samples LoadGen draws. Within a timestamp, the
 order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
 recommendation/dlrm_v3/main.py.
 """

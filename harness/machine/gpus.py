@@ -34,7 +34,7 @@ class _Unknown(Exception):
 
 class Gpu(NamedTuple):
     number: int
-    """The GPU's CUDA number in this process."""
+    """CUDA device index of the GPU in this process."""
     handle: Any
 
 

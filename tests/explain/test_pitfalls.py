@@ -191,7 +191,7 @@ def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) 
     assert report["samples"] == 36
     found = changes(report)
     assert found["precision: input rounded to float16"]["verdict"] == "small"
-    # A third of the images is green, and the swap of red and blue leaves these images the same.
+    # A third of the images are green, and swapping red and blue leaves these images unchanged.
     assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5
     reason = impossible(report)["decoder: simplejpeg"]
     assert reason == "red0.jpg: it is not a JPEG, the only format that simplejpeg decodes"

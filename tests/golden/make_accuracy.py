@@ -181,7 +181,7 @@ def _coco(labels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class _BasicTokenizer:
-    """Tokenises in lower case with separate punctuation; our contexts have no accents."""
+    """Lower-cases the text and splits off punctuation; ignores accents, because our contexts have none."""
 
     def __init__(self, **_: object) -> None:
         pass

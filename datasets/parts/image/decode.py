@@ -175,7 +175,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
 def _opencv(colour: str, _fast: bool) -> Decoder:
     import cv2
 
-    # Images are already decoded in parallel, and OpenCV's threads would keep running after the loading.
+    # Images are already decoded in parallel, and OpenCV's threads would keep running after loading.
     cv2.setNumThreads(1)
     flags = {
         "rgb": cv2.IMREAD_COLOR_RGB,

@@ -332,7 +332,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if all values are 0."""
+    """Returns the shares for the first, middle and last third of the layers; zeros if all values are 0."""
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))

@@ -168,7 +168,7 @@ class SequenceBackend:
         return {name: _full(one, size, one.start) for name, one in self.layout.states.items()}
 
     def step(self, inputs: Arrays, states: Arrays, size: int) -> tuple[Arrays, Arrays]:
-        """Returns answers by output, and the next states by input. All arrays have the file's layout."""
+        """Returns answers by output, and the next states by input. All arrays have the layout of the model file."""
         outputs = self._step.infer(Batch(size, {**inputs, **states, **self._constants(size)}))
         named = outputs if isinstance(outputs, Mapping) else self._named(outputs)
         if not self._is_checked:

@@ -194,8 +194,7 @@ def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, fl
     if levels.beyond(most) < WRONGLY_STEADY:
         return "steady", 1.0
     size, deviation = abs(levels.change), levels.change_deviation
-    # About two deviations are subtracted, because the most probable of many changes has about this size even in pure
-    # noise.
+    # Two deviations are subtracted, because the likeliest of many possible changes has about this size even in pure noise.
     to_steady = (most - max(0.0, size - 2 * deviation)) / _ENOUGH
     to_changed = (size - least) / _ENOUGH
     precise = max(to_steady, to_changed)

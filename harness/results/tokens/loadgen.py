@@ -90,7 +90,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     if not (first_ns > 0).all() or not (tokens > 1).all():
         return
-    # LoadGen's start may precede the journal's by this time, as in witnesses.py.
+    # LoadGen's start may be earlier than the journal's start by this duration, as in witnesses.py.
     early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
     ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
     tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))

@@ -31,7 +31,7 @@ _IMAGE = Values("uint8", (None, None, 3), "png")
 """
 
 _MALFORMED = "Malformed request: GET /v1/models"
-"""TensorFlow Serving's reply to a request for a list of models, because TensorFlow Serving has no such list."""
+"""TensorFlow Serving's reply to a request for a list of models, which TensorFlow Serving does not have."""
 
 
 def json_of(reply: Reply) -> Any:

@@ -100,7 +100,7 @@ class Dialect:
     lead: str | None = None
     """Text of an event that is sent before the first token is due, with one token in its `usage`."""
     change: Callable[[str, bytes], bytes] = lambda _path, data: data
-    """Replaces a value at a path in the JSON of a reply or event, for numbered requests."""
+    """Changes the data of a reply or event. Takes the request's path and the data."""
     reply: Callable[[Ask], list[int]] = lambda ask: ask.ids
     """Returns the ids of the answer."""
     wait_s: Callable[[Ask], float] | None = None

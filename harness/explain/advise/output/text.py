@@ -54,7 +54,7 @@ def _why_no_part(advice: Mapping[str, Any], name: str) -> str:
 
 
 def tables(advice: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the tables with rows or notes, for the page. The notes state why numbers are missing."""
+    """Yields each table of the page that has rows or notes. The notes state why numbers are missing."""
     found = [_advice_table(advice), _layers_table(advice["layers"])]
     found += [
         make(advice["parts"][name])
