@@ -17,7 +17,7 @@ CANCELLED = "cancelled"
 
 
 class CancellingFlights(Flights):
-    """Flights, some of which the client cancels. `turn` returns a cancelled flight without a reply."""
+    """Flights that the client may cancel. `turn` returns a cancelled flight without a reply."""
 
     def __init__(
         self,

@@ -44,11 +44,11 @@ class Scale:
             parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="3"/>')
         shares = (change.change, change.low, change.high)
         known = [share for share in shares if share is not None]
-        if abs(math.log1p(max(change.change, -1 + 1e-12))) <= self._end:
+        if abs(_log(change.change)) <= self._end:
             parts.append(f'<circle cx="{value:.1f}" cy="{middle:g}" r="4" fill="currentColor"/>')
         for beyond, tip, back in (
-            (math.log1p(max(min(known), -1 + 1e-12)) < -self._end, 0, 8),
-            (math.log1p(max(known)) > self._end, _WIDTH, _WIDTH - 8),
+            (_log(min(known)) < -self._end, 0, 8),
+            (_log(max(known)) > self._end, _WIDTH, _WIDTH - 8),
         ):
             if beyond:
                 arrow = f"M{back} 3L{tip} {middle:g}L{back} 13z"
@@ -60,8 +60,12 @@ class Scale:
 
     def _x(self, share: float) -> float:
         """Returns the horizontal position of a share, from 0 to _WIDTH."""
-        log = math.log1p(share) if share > -1 else -math.inf
-        return _WIDTH / 2 * (1 + max(-1.0, min(1.0, log / self._end)))
+        return _WIDTH / 2 * (1 + max(-1.0, min(1.0, _log(share) / self._end)))
+
+
+def _log(share: float) -> float:
+    """Returns the change as the logarithm of a factor; -inf for a change to 0."""
+    return math.log1p(share) if share > -1 else -math.inf
 
 
 def _end(change: Change) -> float:

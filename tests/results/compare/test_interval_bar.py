@@ -77,3 +77,13 @@ def test_only_the_point_is_drawn_without_an_interval(low: float | None, high: fl
 def test_a_change_from_zero_has_no_image() -> None:
     none = change(0.0)._replace(before=0.0)
     assert Scale([none]).image(none) == ""
+
+
+def test_an_interval_that_is_cut_off_ends_in_an_arrow() -> None:
+    """Bug: the interval ended at the edge of the scale as if it were whole."""
+    narrow = [change(0.1, 0.08, 0.12)] * 3
+    wide = change(0.05, -1.0, 0.1)
+    image = Scale([*narrow, wide]).image(wide)
+    assert "<circle" in image
+    assert "M8 3L0 8L8 13z" in image
+    assert "M172 3L180 8" not in image

@@ -89,7 +89,7 @@ class Exporter(Collector):
             self._slos = slos
 
     def end(self) -> None:
-        """Ends the phase: the phase's journal is no longer read, but the counts stay."""
+        """Stops reading the journals of all phases, and keeps their counts."""
         with self._lock:
             for counts in self._phases.values():
                 counts.finish()

@@ -54,7 +54,8 @@ def articles(view: View) -> list[Article]:
         for part in page.section(table, folds=True, is_folded=table.key not in _OPEN, cards=True)
     ]
     lines = [*_lines(view)]
-    return [Article(head, [*_heat_maps(view), *lines, *_fronts(view, is_keyed=bool(lines))], tail)]
+    keyed = [trace["name"] for figure in lines for trace in figure.data]
+    return [Article(head, [*_heat_maps(view), *lines, *_fronts(view, keyed)], tail)]
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
@@ -184,9 +185,11 @@ def _labels(view: View) -> list[str]:
     return [label or " ".join(one[:3]) for label, one in zip(labels, words, strict=True)]
 
 
-def _fronts(view: View, *, is_keyed: bool) -> Iterator[Figure]:
-    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front. is_keyed: whether
-    another plot of the page explains the colours.
+def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
+    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front.
+
+    keyed: names in the legend of the plot over batch. A plot of the same lines has the same colours, and no legend for
+    them.
     """
     beaten = tables.front(view.ranked)
     measured = [tables.numbers(row) for row in view.ranked]
@@ -199,6 +202,7 @@ def _fronts(view: View, *, is_keyed: bool) -> Iterator[Figure]:
         both = [one for own in lines.values() for one in own]
         if min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2:
             continue
+        is_keyed = [escape(label) for label in lines] == list(keyed)
         yield Figure(
             f"{y.capitalize()} against {x}",
             "On the front: no other cell is at least as good in every number and better in one."
