@@ -63,10 +63,11 @@ def _subjects() -> str:
 
 
 def _codes(kind: Kind) -> str:
+    """Returns a row for each code, which other pages can link as `verdict.md#CODE`."""
     return _table(
         ("code", "about", "meaning", "what to do"),
         (
-            (f"`{code}`", row.about, row.meaning, row.advice)
+            (f'<a id="{code}"></a>`{code}`', row.about, row.meaning, row.advice)
             for code, row in CODES.items()
             if row.kind is kind
         ),

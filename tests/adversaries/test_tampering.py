@@ -108,10 +108,10 @@ def test_the_table_of_the_docs_has_these_edits() -> None:
     assert page(text) == text, "python -m tests.adversaries.tampering_page writes it anew"
 
 
-def test_verdict_md_has_the_counts() -> None:
+def test_trust_md_has_the_counts() -> None:
     found = sum(bool(edit.found) for edit in EDITS)
     words = f"It finds all of {len(EDITS)} edits of real runs, and {found} of them even with new digests"
-    assert words in " ".join((PAGE.parent / "verdict.md").read_text().split())
+    assert words in " ".join((PAGE.parent / "trust.md").read_text().split())
 
 
 def test_there_are_a_hundred_edits_or_more() -> None:

@@ -135,7 +135,9 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     page.get_by_role("link", name="Samples/s").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Samples/s")
     assert "text=loop" in page.url
+    compare = page.get_by_role("button", name="Compare picked")
     page.get_by_label("Pick closed-loop", exact=True).check()
+    expect(compare).to_be_disabled()  # one run is picked
     page.get_by_label("Text").fill("offline")
     # The run must stay selected after the filter hides it.
     page.get_by_role("button", name="Filter").click()
@@ -143,7 +145,7 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     page.get_by_label("Text").fill("")
     page.get_by_role("button", name="Filter").click()
     page.get_by_label("Pick closed-loop-again").check()
-    page.get_by_role("button", name="Compare picked").click()
+    compare.click()
     expect(page.locator("p.headline")).to_contain_text("interval")
     first = page.locator("p.headline").inner_text()
     page.get_by_role("link", name="put first").click()

@@ -5,17 +5,19 @@ Each point is a measured value: an order statistic of the run or a percentile of
 kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from harness.core.units import NS_PER_MS, show_ns
+from harness.core.config.parse import Slo
+from harness.core.units import NS_PER_MS, show_duration
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns, waits_of_all
 from harness.results.pages.page import POINTS, Figure, digits
-from harness.results.pages.plots import bars, bound_line
+from harness.results.pages.plots import bars, bound_at, bound_line
 from harness.results.pages.requests import timelines
 from harness.results.pages.timeline import FAR, over_time
 from harness.results.records import NOTHING_BESIDE, Samples
@@ -30,13 +32,15 @@ Runs = Mapping[str, Evidence]
 """Maps a name to a performance run that completed queries, in the order of the legend."""
 
 
-def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
+def figures(
+    run: Evidence, beside: Samples = NOTHING_BESIDE, slos: Sequence[Slo] = ()
+) -> Iterator[Figure]:
     """Yields the plots of a performance run; nothing if the run did not complete any query. The plots that show the
-    scenario's main number come first.
+    scenario's main number come first. slos: of the run, for the bounds of token times.
     """
     if not _has_queries(run):
         return
-    latencies = (*distributions({"queries": run}), *_token_times(run))
+    latencies = (*distributions({"queries": run}), *_token_times(run, slos))
     course = (over_time(run, _latency_ns(run), beside), *timelines(run))
     parts = (_stages(run), *_batches(run))
     if scenario_named(run.plan.scenario).all_at_once:
@@ -59,10 +63,10 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     bound_ms = bound_ns / NS_PER_MS if bound_ns else None
     far = ""
     if bound_ms and bound_ms > FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
-        far = f" The bound, {show_ns(bound_ms * NS_PER_MS)}, lies far outside."
+        far = f" The bound, {show_duration(round(bound_ms * NS_PER_MS))}, lies far outside."
         bound_ms = None
     about = f"Share of the queries that were answered within a given time.{far}"
-    yield _cdf("Latency distribution", about, ordered_ms, bound_ms)
+    yield _cdf("Latency distribution", about, ordered_ms, bound_line(bound_ms, "x"))
     yield _tail(ordered_ms, bound_ms, far)
 
 
@@ -76,8 +80,8 @@ def _has_queries(run: Evidence) -> bool:
     return bool(run.done) and len(_latency_ns(run)) > 0
 
 
-def _token_times(run: Evidence) -> Iterator[Figure]:
-    """Yields the plot of token times; nothing unless answers were streamed."""
+def _token_times(run: Evidence, slos: Sequence[Slo]) -> Iterator[Figure]:
+    """Yields the plot of token times with the bounds of their SLOs; nothing unless answers were streamed."""
     assert run.done is not None
     if (times_ns := section.times_ns(run.done.columns)) is None:
         return
@@ -88,11 +92,23 @@ def _token_times(run: Evidence) -> Iterator[Figure]:
         if len(each_ns)
     }
     if ordered_ms:
-        yield _cdf("Token times", "Share of the answers within a given time.", ordered_ms, None)
+        about = "Share of the answers within a given time."
+        slowest_ms = max(float(ordered[-1]) for ordered in ordered_ms.values())
+        yield _cdf("Token times", about, ordered_ms, [*_token_bounds(slos, FAR * slowest_ms)])
 
 
-def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | None) -> Figure:
-    """Plots cumulative distributions. lines: (n,) times in ms by name, ascending."""
+def _token_bounds(slos: Sequence[Slo], most_ms: float) -> Iterator[Mapping[str, Any]]:
+    """Yields the bounds of the drawn token times, except those above `most_ms`."""
+    for slo in slos:
+        if slo.of in ("ttft", "tpot") and slo.bound_ns <= most_ms * NS_PER_MS:
+            shown = f"{slo.name} {show_duration(slo.bound_ns)}"
+            yield bound_at(slo.bound_ns / NS_PER_MS, "x", shown)
+
+
+def _cdf(
+    title: str, about: str, lines: Mapping[str, Array], bounds: Sequence[Mapping[str, Any]]
+) -> Figure:
+    """Plots cumulative distributions. lines: (n,) times in ms by name, ascending. bounds: lines of SLOs."""
     drawn = []
     for name, ordered_ms in lines.items():
         n = len(ordered_ms)
@@ -106,7 +122,7 @@ def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | N
         {
             "xaxis": {"title": "time, ms", "type": "log"},
             "yaxis": {"title": "share, %", "range": [0, 101]},
-            "shapes": bound_line(bound_ms, "x"),
+            "shapes": bounds,
         },
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from harness.core.units import NS_PER_MS, show_ns
+from harness.core.units import NS_PER_MS, show_duration
 from harness.results.pages.page import Figure
 
 _ROW_REM = 1.6
@@ -39,7 +39,7 @@ def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
     """Draws the SLO's bound as a dashed line with a label. page.js sets the colour."""
     if bound_ms is None:
         return []
-    return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
+    return [bound_at(bound_ms, axis, show_duration(round(bound_ms * NS_PER_MS)))]
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:

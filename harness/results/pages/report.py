@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.codes import CODES, without_markup
+from harness.core.config.parse import parse_slos
 from harness.core.units import counted, show_ns
 from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
@@ -74,7 +75,8 @@ def page_differences(folder: Path) -> Iterator[str]:
 def plots(run: RunFiles, beside: Samples) -> list[Figure]:
     """Returns the plots of a performance run; [] if the run has none. beside: readings during the run."""
     with reading_run(run.folder):
-        return list(figures(run.performance, beside)) if run.performance else []
+        slos = parse_slos(run.result.get("slo") or "")
+        return list(figures(run.performance, beside, slos)) if run.performance else []
 
 
 def article(run: RunFiles, drawn: Sequence[Figure], config: str = "") -> Article:

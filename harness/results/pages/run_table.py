@@ -35,7 +35,7 @@ RATES = {
 """Maps a key of `throughput_per_s` to the name that pages and tables show."""
 
 NOT_ISOLATED = (
-    "not isolated: a plug-in or start-up code ran in a process of the harness (docs/verdict.md)"
+    "not isolated: a plug-in or start-up code ran in a process of the harness (docs/trust.md)"
 )
 
 NOT_SAVED = "not-saved"

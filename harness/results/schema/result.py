@@ -119,7 +119,7 @@ class Result(TypedDict):
     dataset: str
     """Name of the dataset, in the same form as `backend`."""
     isolated: bool
-    """Whether the processes of LoadGen and the harness ran no code of a plug-in (docs/verdict.md)."""
+    """Whether the processes of LoadGen and the harness ran no code of a plug-in (docs/trust.md)."""
     slo: str | None
     """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None

@@ -1,7 +1,7 @@
 """Checks LoadGen's detail log for contradictions with the load plan, with the journal and within the log.
 
 LoadGen runs in the same process as the plug-ins, and a plug-in can change LoadGen's settings, clock and files. Every
-number therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what these checks cannot
+number therefore needs a second witness, and a contradiction is a reason. docs/trust.md lists what these checks cannot
 detect. Has no side effects.
 """
 

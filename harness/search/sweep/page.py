@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import NS_PER_MS, show_ns, show_rate
+from harness.core.units import NS_PER_MS, show_duration, show_rate
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
@@ -205,7 +205,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
     """Returns a dashed line for each SLO on a token time."""
     return [
-        bound_at(one.bound_ns / NS_PER_MS, "y", f"{one.name} {show_ns(one.bound_ns)}")
+        bound_at(one.bound_ns / NS_PER_MS, "y", f"{one.name} {show_duration(one.bound_ns)}")
         for one in parse_slos(slo or "")
         if one.of
     ]

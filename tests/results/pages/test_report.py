@@ -17,6 +17,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.codes import CODES, Reason
+from harness.core.config.parse import parse_slos
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
@@ -489,9 +490,9 @@ def test_a_bound_beyond_all_queries_leaves_room_for_them() -> None:
         for bound_ns in (50 * NS_PER_MS, 10**6 * NS_PER_MS)
     )
     (line,) = near.layout["shapes"]
-    assert (line["name"], line["label"]["text"]) == ("bound", "50.0 ms allowed")
+    assert (line["name"], line["label"]["text"]) == ("bound", "50 ms allowed")
     assert far.layout["shapes"] == []
-    assert far.about.endswith("The bound, 1,000 s, lies far outside.")
+    assert far.about.endswith("The bound, 1000 s, lies far outside.")
 
 
 @pytest.mark.slow
@@ -576,7 +577,10 @@ def test_token_times_have_a_plot_and_a_table() -> None:
     columns["tokens"] = np.full(len(columns["order"]), 5, np.int32)
     columns["failed"][0], columns["first_token_ns"][0] = 1, 0
     run = replace(run, done=replace(run.done, columns=columns))
-    (drawn,) = (figure for figure in figures(run) if figure.title == "Token times")
+    slos = parse_slos("ttft:p90=3ms tpot:p99=5s p99=20ms")
+    (drawn,) = (one for one in figures(run, slos=slos) if one.title == "Token times")
+    # The bound of 5 s is too far from 1 and 2 ms.
+    assert [one["label"]["text"] for one in drawn.layout["shapes"]] == ["ttft:p90 3 ms allowed"]
     first, each = drawn.data
     assert (first["name"], each["name"]) == (
         "time to the first token (TTFT)",
