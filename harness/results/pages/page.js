@@ -169,11 +169,12 @@ function tipped(trace, layout) {
   return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
 }
 
-/* Gives each name one colour in all panels of a plot. */
+/* Gives each name one colour in all panels of a plot. Traces of one legend group share its colour. */
 function coloured(data, colours, text) {
-  const placeOf = places([...new Set(data.map((trace) => trace.name))]);
+  const colourOf = (trace) => trace.legendgroup || trace.name;
+  const placeOf = places([...new Set(data.map(colourOf))]);
   return data.map((trace) => {
-    const place = placeOf.get(trace.name);
+    const place = placeOf.get(colourOf(trace));
     const color = colours[place % colours.length];
     const dash = place < colours.length ? "solid" : "dash"; // a colour that stands twice
     const errors = Object.fromEntries(["error_x", "error_y"].filter((name) => trace[name])

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
-from harness.search.grid.view.page import all_points, articles
+from harness.search.grid.view.page import Look, all_points, articles, looks_of
 from harness.search.grid.view.report import headline
 from harness.search.grid.view.view import View, stored_view, strangers
 from tests.builders.edited import edit
@@ -578,12 +579,24 @@ def test_front_holds_the_cells_that_no_other_beats() -> None:
     assert tables.front([slow, fast, worse]) == {slow.cell: None, fast.cell: None, worse.cell: slow}
 
 
+def test_lines_of_a_framework_have_one_colour() -> None:
+    """Bug: eight lines had eight colours, and nothing showed which of them were of one framework."""
+    frameworks, precisions, threads = ("ort", "openvino"), ("fp32", "int8"), ("1", "2")
+    ways = {" ".join(way): way for way in product(frameworks, precisions, threads)}
+    looks = looks_of(ways)
+    assert looks["ort fp32 1"] == Look("ort", "solid", "circle")
+    assert looks["ort int8 1"] == Look("ort", "dash", "diamond")
+    assert looks["openvino fp32 2"] == Look("openvino", "solid", "square")
+    assert len(set(looks.values())) == len(ways)
+
+
 def test_more_lines_than_colours_have_shapes_of_their_own() -> None:
     """Bug: two lines had the same colour and shape, and the legend showed a beaten point for a line on the front."""
     number = Number(1.0, "ms")
     cells = {f"line {n}": row(batch=n) for n in range(1, 10)}
     beaten = {one.cell: one.batch == 2 for one in cells.values()}
-    drawn = list(all_points({name: [(one, number, number)] for name, one in cells.items()}, beaten))
+    lines = {name: [(one, number, number)] for name, one in cells.items()}
+    drawn = list(all_points(lines, beaten, looks_of({name: (name,) for name in cells})))
     points = [trace for trace in drawn if not trace.get("showlegend", True)]
     entries = [(trace["name"], trace["marker"]["symbol"]) for trace in drawn if trace not in points]
     symbols = [trace["marker"]["symbol"][0] for trace in points]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations, compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.units import (
     NS_PER_MS,
@@ -136,7 +136,7 @@ def _text(value: float | None, *, in_ms: bool) -> str:
 
 def _lines(view: View) -> Iterator[Figure]:
     """Yields plots of throughput against batch size, with one line per way to run the model."""
-    groups: dict[str, list[Row]] = {}
+    looks, groups = _looks(view), dict[str, list[Row]]()
     for row, label in zip(view.ranked, _labels(view), strict=True):
         groups.setdefault(label, []).append(row)
     data = [
@@ -145,6 +145,9 @@ def _lines(view: View) -> Iterator[Figure]:
             [row.batch for row in members],
             [row.throughput_per_s for row in members],
             error_y={"array": [r.noise * (r.throughput_per_s or 0.0) for r in members]},
+            legendgroup=looks[label].family,
+            line={"dash": looks[label].dash},
+            marker={"symbol": looks[label].shape},
         )
         for label, members in groups.items()
         if len(members) > 1
@@ -161,9 +164,58 @@ def _lines(view: View) -> Iterator[Figure]:
                     "tickvals": sorted({row.batch for row in view.ranked}),
                 },
                 "yaxis": {"title": "samples/s", "rangemode": "tozero"},
-                "showlegend": True,
+                **_LEGEND,
             },
         )
+
+
+_LEGEND: Mapping[str, Any] = {
+    "showlegend": True,
+    "legend": {"groupclick": "toggleitem", "tracegroupgap": 0},
+}
+
+_COLOURS = 8
+"""Number of colours of a page. Further families repeat the colours with other marks."""
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+
+
+class Look(NamedTuple):
+    """The look of one way to run a model. Eight lines in eight colours could not be told apart, so the colour shows only
+    the first axis with several values (e.g. the framework), and dash and mark show the others.
+    """
+
+    family: str
+    """Ways with the same family have the same colour."""
+    dash: str
+    shape: str
+
+
+def _looks(view: View) -> Mapping[str, Look]:
+    """Returns the look of each label."""
+    ranked = view.ranked
+    families = _varying(
+        [(view.labels[r.model], r.backend, r.data, " ".join(r.shape)) for r in ranked], " "
+    )
+    axes = (families, [r.precision for r in ranked], [str(r.threads) for r in ranked])
+    varying = [axis for axis in axes if len(set(axis)) > 1] or [families]
+    ways = list(zip(*varying, strict=True))
+    return looks_of(dict(zip(_labels(view), ways, strict=True)))
+
+
+def looks_of(ways: Mapping[str, tuple[str, ...]]) -> Mapping[str, Look]:
+    """Returns the look of each label. ways: values of the varying axes by label, the axis of the colours first."""
+    colours = list(dict.fromkeys(way[0] for way in ways.values()))
+    dashes = list(dict.fromkeys(way[1:2] for way in ways.values()))
+    shapes = list(dict.fromkeys((colours.index(w[0]) // _COLOURS, w[1:]) for w in ways.values()))
+    return {
+        label: Look(
+            escape(way[0]),
+            _DASHES[dashes.index(way[1:2]) % len(_DASHES)],
+            _SHAPES[shapes.index((colours.index(way[0]) // _COLOURS, way[1:])) % len(_SHAPES)],
+        )
+        for label, way in ways.items()
+    }
 
 
 def _labels(view: View) -> list[str]:
@@ -191,7 +243,7 @@ def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
     keyed: names in the legend of the plot over batch. A plot of the same lines has the same colours, and no legend for
     them.
     """
-    beaten = tables.front(view.ranked)
+    looks, beaten = _looks(view), tables.front(view.ranked)
     measured = [tables.numbers(row) for row in view.ranked]
     names = list(dict.fromkeys(name for numbers in measured for name in numbers))
     for x, y in combinations(names, 2):
@@ -207,20 +259,16 @@ def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
             f"{y.capitalize()} against {x}",
             "On the front: no other cell is at least as good in every number and better in one."
             f"{_KEYED if is_keyed else ''}",
-            [*all_points(lines, beaten, is_keyed=is_keyed)],
+            [*all_points(lines, beaten, looks, is_keyed=is_keyed)],
             {
                 "xaxis": {"title": f"{x}, {both[0][1].unit}"},
                 "yaxis": {"title": f"{y}, {both[0][2].unit}"},
-                "showlegend": True,
+                **_LEGEND,
             },
         )
 
 
-_KEYED = " Colours as in the plot of the throughput over batch."
-
-_SHAPES = ("circle", "square", "diamond", "triangle-up")
-_COLOURS = 8
-"""Number of colours of a page. Further lines repeat the colours with another shape."""
+_KEYED = " Colours and marks as in the plot of the throughput over batch."
 
 _GREY = "#57606a"
 
@@ -228,18 +276,20 @@ _GREY = "#57606a"
 def all_points(
     lines: Mapping[str, Sequence[tuple[Row, Number, Number]]],
     beaten: Mapping[Any, Any],
+    looks: Mapping[str, Look],
     *,
     is_keyed: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yields the points of each line, one legend entry per line (unless `is_keyed`), and two legend entries that explain
     filled and open points.
     """
-    for place, (label, own) in enumerate(lines.items()):
-        shape = _SHAPES[place // _COLOURS % len(_SHAPES)]
+    for label, own in lines.items():
+        family, _, shape = looks[label]
         open_ones = [bool(beaten[row.cell]) for row, _, _ in own]
         yield {
             **line(escape(label), [x.value for _, x, _ in own], [y.value for _, _, y in own]),
             "mode": "markers",
+            "legendgroup": family,
             "text": [f"batch {row.batch}" for row, _, _ in own],
             "marker": {
                 "symbol": [f"{shape}-open" if one else shape for one in open_ones],
@@ -248,7 +298,7 @@ def all_points(
             "showlegend": False,
         }
         if not is_keyed:
-            yield _entry(escape(label), {"symbol": shape, "size": 10})
+            yield {**_entry(escape(label), {"symbol": shape, "size": 10}), "legendgroup": family}
     yield _entry("on the front", {"symbol": "circle", "size": 10, "color": _GREY})
     yield _entry("beaten", {"symbol": "circle-open", "size": 10, "color": _GREY})
 
