@@ -37,6 +37,7 @@ from harness.explain.profile.tables.tables import _data, contended
 from harness.explain.profile.tables.tables import tables as every_table
 from harness.models.graph import onnx_file
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
+from harness.results.answer import headline_in_short
 from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
 from harness.results.pages import tables
@@ -239,15 +240,17 @@ def test_every_table_is_rebuilt_from_the_stored_files(
     assert told.startswith(capsys.readouterr().out + results)
 
 
-def test_the_headline_is_from_the_unprofiled_run(
+def test_the_answer_is_from_the_unprofiled_run(
     profiled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = json.loads((profiled / "run" / "result.json").read_text())
     content = json.loads((profiled / "profile.json").read_text())
-    assert content["run"]["headline"] == result["headline"]
+    assert content["run"]["answer"] == headline_in_short(result)
     main(["profile", "--from", str(profiled)])
     printed = capsys.readouterr().out
-    assert "not profiled" in printed.splitlines()[0]
+    assert printed.startswith(
+        f"{'answer':<12}{content['run']['answer']}  (single-stream, VALID, not profiled)\n"
+    )
     assert re.search(r"^most time +\d+ % of the kernels' time is in \d", printed, re.MULTILINE)
     levels = stored(profiled)["levels"]["rows"]
     assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
@@ -259,7 +262,7 @@ def test_the_headline_is_from_the_unprofiled_run(
 
 
 def test_a_profile_on_a_disturbed_machine_states_it() -> None:
-    run = {"headline": None, "scenario": "offline", "verdict": "VALID", "doubts": ["padded"]}
+    run = {"answer": None, "scenario": "offline", "verdict": "VALID", "doubts": ["padded"]}
     assert not any(line.startswith("machine") for line in headline(Profiled({"run": run})))
     disturbed = {**run, "doubts": ["busy-machine", "padded"]}
     told = "machine     not at rest (busy-machine): stop other programs and profile again"
@@ -557,9 +560,9 @@ def test_a_changed_profile_is_refused_in_one_line_in_every_view(
     whole = json.loads((profiled / "profile.json").read_text())
     folder, out = tmp_path / "changed", tmp_path / "again"
     shutil.copytree(profiled, folder)
-    headline = {"run": {**whole["run"], "headline": {"name": "p90"}}}
+    incomplete = {"run": {"answer": "p90 1 ms"}}
     count = {"hardware": {**whole["hardware"], "per_call": {event: [1] for event in EVENTS}}}
-    for changed, how in ((headline, []), (count, []), ({"batch": math.inf}, ["--json"])):
+    for changed, how in ((incomplete, []), (count, []), ({"batch": math.inf}, ["--json"])):
         (folder / "profile.json").unlink()
         (folder / "profile.json").write_text(json.dumps({**whole, **changed}))
         for arguments in (how, ["--out", str(out)]):

@@ -13,7 +13,6 @@ from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.files import read_json, write_json
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hidden, hide
-from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
@@ -21,6 +20,7 @@ from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
+from harness.results.answer import headline_in_short
 from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
@@ -74,28 +74,24 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "scenario": result["scenario"],
         "verdict": result["verdict"],
-        "headline": result["headline"],
+        "answer": headline_in_short(result) if latency else None,
         "doubts": [doubt["code"] for doubt in result["doubts"]],
         "loadgen_mean_ns": latency["mean"] if latency and not by_query else None,
     }
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the headline of the unprofiled run, the slowest kernels, doubts and missing levels."""
+    """Yields the answer of the unprofiled run, the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
-        shown = "none"
-        if value := run["headline"]:
-            number, unit = value["value"], value["unit"]
-            text = show_ns(number) if unit == "ns" else f"{show_rate(number)} {unit}"
-            shown = f"{value['name']}: {text}"
-        yield f"headline    {shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
+        answer = run.get("answer") or "none"  # a folder of an older version has no answer
+        yield f"answer      {answer}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
         if disturbed := machine_text([run], NOT_AT_REST):
             yield f"{'machine':<12}{disturbed}: stop other programs and profile again"
     else:
-        yield "headline    none: the query level was not requested"
+        yield "answer      none: the query level was not requested"
     if profiled.level is not None:
         yield f"most time   {most_time(profiled.level)}"
     yield from (f"  doubt   {doubt}" for doubt in profiled.doubts)

@@ -77,7 +77,7 @@ def _levels(profiled: Profiled) -> Table:
     rows: list[list[Cell]] = []
     notes = [
         "The harness's journal is always on, so query, batch and stage add nothing to each other.",
-        "The headline is the latency of the query level. No latency of a model is taken from a profiled run.",
+        "The line answer is of the query level. No latency of a model is taken from a profiled run.",
     ]
     if done is not None:
         mean = float(done.latency_ns.mean())
