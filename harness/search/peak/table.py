@@ -35,6 +35,9 @@ MOST_LOADS = 2
 OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
+SHOWN_KIND = {"probe": "short"}
+"""Kinds of runs whose name in peak.json is not the name on the screen: `probe` is also a verb."""
+
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields warnings about the rate; yields nothing if the search found no peak. content: the content of peak.json."""
@@ -203,7 +206,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
         latency_ns = probe["latency_ns"] or {}
         rows.append(
             [
-                *(number, probe["kind"], probe["load"]),
+                *(number, SHOWN_KIND.get(probe["kind"], probe["kind"]), probe["load"]),
                 *([probe["scheduled_per_s"]] if has_rate else []),
                 *(probe["queries"], _late(probe)),
                 *(latency_ns.get("p50"), latency_ns.get(percentile)),
@@ -277,7 +280,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     run, peak = confirming_run(content), peak_text(content)
-    short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
+    short = " (a short run)" if content["failed_above_kind"] == "probe" else ""
     others = _shorter_failed(content) if above is not None else ""
     what = "full run" if others and not short else "load"
     if above is None:

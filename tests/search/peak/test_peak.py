@@ -344,7 +344,7 @@ def test_stopped_search_keeps_its_results(
     assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
     told = capsys.readouterr()
     assert told.err == ""
-    assert re.search(r"^ +3  probe +1,000 +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+    assert re.search(r"^ +3  short +1,000 +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
 
 
 def test_the_table_has_the_rate_that_loadgen_offered(searched: Searched) -> None:
@@ -678,7 +678,7 @@ def test_failure_of_a_short_probe_is_marked_as_such(
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
-    assert "the lowest failed load above it: 1,280 (a short probe)\n" in capsys.readouterr().out
+    assert "the lowest failed load above it: 1,280 (a short run)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
