@@ -74,7 +74,7 @@ _REASONS: _Rows = {
         ),
         "early-stopping": (
             "There were too few queries to prove the percentile, given how many of them were late.",
-            "Run longer: the text states how many queries and seconds are needed.",
+            "Run longer: the text states how many queries and seconds are needed. If these are too many, lower the load.",
         ),
         "loadgen-invalid": (
             "LoadGen's own verdict is INVALID; the text names the constraints that were not met.",
