@@ -37,16 +37,27 @@ SHOWN = sorted({picture for shown in pictures().values() for picture in shown})
 def test_every_verb_that_makes_a_page_shows_one_of_its_plots() -> None:
     shown = {document.stem for document, found in pictures().items() if found}
     assert set(ILLUSTRATED) <= shown
-    assert sorted((ROOT / "docs" / "figures").glob("*.svg")) == SHOWN
+    assert sorted(ROOT.glob("docs/figures/*.[sp][vn]g")) == SHOWN
 
 
 def test_the_readme_of_figures_lists_every_picture() -> None:
     told = (ROOT / "docs" / "figures" / "README.md").read_text()
-    named = re.findall(r"^\| (\S+\.svg) \|", told, re.MULTILINE)
+    named = re.findall(r"^\| (\S+\.(?:svg|png)) \|", told, re.MULTILINE)
     assert named == [picture.name for picture in SHOWN]
 
 
-@pytest.mark.parametrize("picture", SHOWN, ids=lambda p: p.name)
+def test_screenshots_are_small() -> None:
+    shots = [picture for picture in SHOWN if picture.suffix == ".png"]
+    assert shots
+    for shot in shots:
+        content = shot.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n")
+        assert len(content) <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "picture", [one for one in SHOWN if one.suffix == ".svg"], ids=lambda p: p.name
+)
 def test_a_picture_stands_alone(picture: Path) -> None:
     content = picture.read_bytes()
     root = ET.fromstring(content)
