@@ -34,6 +34,9 @@ SEARCH_PATIENCE = 60
 loads its model.
 """
 
+MOST_MISSED_S = 3.0
+"""If the first state is at most this long after the first query, the curves begin at the first query."""
+
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
@@ -75,14 +78,17 @@ class Past:
         # Once all samples are answered, further states are not added, because the rate would fall to 0.
         if state.is_answered and self._mark is None:
             return
-        if not self._recent and (begin := begin_of(state)) is not None:
+        elapsed_s = state.elapsed_s or 0.0
+        if self._origin_s is None:
+            self._origin_s = state.at_s - elapsed_s
+        # A page that is opened later shows nothing of the time before, because the course of that time is unknown.
+        is_early = elapsed_s <= MOST_MISSED_S or state.is_answered
+        if not self._recent and is_early and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
         self._recent.append(state)
         if len(self._recent) < 2:  # a curve needs at least two states
             return
         recent = list(self._recent)
-        if self._origin_s is None:
-            self._origin_s = recent[0].at_s
         if self._mark is not None:
             self._append(opening(recent, self._origin_s))
         self._append(point(recent, self._origin_s))

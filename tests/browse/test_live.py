@@ -243,6 +243,16 @@ def test_the_last_values_stay_when_all_is_answered() -> None:
     assert short.latest("rate", "answered") == 200
 
 
+def test_a_page_opened_late_draws_nothing_before() -> None:
+    """Bug: straight lines from the first query to the first reading looked like measurements."""
+    past = watching.Past()
+    past.add("run", look(20.0, 1_000, elapsed_s=10.0))
+    assert list(past.points) == []
+    past.add("run", look(21.0, 1_300, elapsed_s=11.0))
+    assert [one["t"] for one in past.points] == [10, 11]  # times still count from the first query
+    assert past.latest("rate", "answered") == 300
+
+
 def test_the_curves_wait_for_the_first_query() -> None:
     past = watching.Past()
     past.add("run", look(8.0))  # the process has not issued its first query yet

@@ -57,7 +57,8 @@ class Watchdog:
         self._all_samples = plan.planned_samples
 
     def look(self) -> Now:
-        issued, completed = self._journal.issued, self._journal.completed
+        # In this order, because a sample may be issued and completed between two reads.
+        completed, issued = self._journal.completed, self._journal.issued
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
         loading = not (issued or self._journal.start_ns) or self._journal.loading

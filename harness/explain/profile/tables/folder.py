@@ -85,7 +85,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
     content = profiled.content
     run = content.get("run")
     if run:
-        answer = run.get("answer") or "none"  # a folder of an older version has no answer
+        answer = run.get("answer", "not stored by the version that made this profile") or "none"
         yield f"answer      {answer}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
         if disturbed := machine_text([run], NOT_AT_REST):
