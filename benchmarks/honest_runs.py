@@ -219,7 +219,7 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
     """Yields (name, options) for each kind of run, and starts a server before the server's first run."""
     for backend in BACKENDS:
         for scenario in SCENARIOS:
-            # The backend null answers zeros, so its accuracy run would fail.
+            # The null backend returns zeros, so its accuracy run would fail.
             mode = ["--mode", "performance"] if backend == "null" else []
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:

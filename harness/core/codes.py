@@ -487,7 +487,7 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The speed of the run changed by 10 % or more (below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
+            "The speed of the run changed by 10 % or more (below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([steady.md](steady.md#details)).",
             "Let the machine settle first, and run longer. The line `steady` has the time of the change.",
         ),
         "warming": (

@@ -285,7 +285,7 @@ def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunCon
         ("", "my.yaml is not a configuration: it must map option names to values"),
         ("scenario: server\nqueries: 0\n", "my.yaml: queries: 0 must be between 1 and 2,147,483,647"),
         ("a: &a [1, 1]\nb: [*a, *a]\n", "my.yaml line 2: aliases are not allowed here"),
-        ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: name a configuration or a manifest"),
+        ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: pass the path of a configuration or a manifest"),
     ],
     ids=lambda x: x[:20],
 )  # fmt: skip

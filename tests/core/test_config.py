@@ -275,7 +275,7 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
         ),
         (b'{"a": 1, "a": 2}', " is not valid JSON: "),
         (b"[" * 10**5, " is not valid JSON: "),
-        (b" " * (2**20 + 1), " is larger than 1 MiB: name a JSON or YAML file"),
+        (b" " * (2**20 + 1), " is larger than 1 MiB: pass the path of a JSON or YAML file"),
     ],
 )
 def test_file_of_a_backend_option_is_refused_in_one_line(

@@ -183,7 +183,7 @@ fi
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Returns the files that ./run.sh install reads, with a stand-in for uv that only records its arguments."""
+    """Returns a folder with the files that `./run.sh install` reads, and a stand-in for uv that only records its arguments."""
     root = tmp_path / "with space"
     (root / ".uv/bin").mkdir(parents=True)
     for name in ("run.sh", "pyproject.toml", "constraints.txt"):

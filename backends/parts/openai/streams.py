@@ -131,7 +131,7 @@ class Streamed:
         if not self._has_begun:
             self.chunks += bool(text)
             return
-        # After text without a count, a later count covers the whole answer.
+        # If some text arrived without a count, a later count covers the whole answer.
         if self._has_uncounted:
             self.is_exact = False
             self._tokens += bool(text)

@@ -36,7 +36,7 @@ def compact_file(path: Path) -> str:
     except OSError as e:
         raise ValueError(f"{path} cannot be read: {e.strerror}") from None
     if len(content) > MAX_MANIFEST_BYTES:
-        raise ValueError(f"{path} is larger than 1 MiB: name a JSON or YAML file")
+        raise ValueError(f"{path} is larger than 1 MiB: pass the path of a JSON or YAML file")
     try:
         return compact(parse_tree(content.decode()))
     except UnicodeDecodeError as e:

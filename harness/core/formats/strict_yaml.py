@@ -151,7 +151,9 @@ def load_yaml(path: Path) -> object:
             # The read is bounded, because a device file has no size and may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
-            raise ConfigError(f"{path} is larger than 1 MiB: name a configuration or a manifest")
+            raise ConfigError(
+                f"{path} is larger than 1 MiB: pass the path of a configuration or a manifest"
+            )
         text = content.decode("utf-8")
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e

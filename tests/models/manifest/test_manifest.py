@@ -263,7 +263,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_bytes(b"#" * ((1 << 20) + 1))
     assert refusals(load_yaml, path) == [
-        f"{path} is larger than 1 MiB: name a configuration or a manifest"
+        f"{path} is larger than 1 MiB: pass the path of a configuration or a manifest"
     ]
 
 

@@ -126,7 +126,7 @@ def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:
         raise ConfigError(
-            f"--backend-option encoding=shm: {path} cannot be created ({e.strerror}): drop the option"
+            f"--backend-option encoding=shm cannot create {path} ({e.strerror}): drop the option"
         ) from e
     try:
         try:
