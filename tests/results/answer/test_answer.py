@@ -419,7 +419,10 @@ def test_too_few_queries_have_their_advice_on_any_machine() -> None:
     """Bug: the advice was to stop other programs, which does not make 100 queries sufficient for p99."""
     few = {"code": "early-stopping", "text": "100 queries are too few to prove p99"}
     advice = answer_of(golden("server", verdict="INVALID", reasons=[few], doubts=[BUSY])).advice
-    assert advice == "Run longer: the text states how many queries and seconds are needed."
+    assert (
+        advice
+        == "Run longer: the text states how many queries and seconds are needed. If these are too many, lower the load."
+    )
 
 
 def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None:
