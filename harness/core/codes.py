@@ -96,11 +96,11 @@ _REASONS: _Rows = {
             "Find the plug-in or the file that changes LoadGen's settings.",
         ),
         "numbers-disagree": (
-            "A number in LoadGen's log contradicts another number in the log, or the harness's journal.",
+            "A number in LoadGen's log contradicts another number in the log or in the harness's journal.",
             "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
         ),
         "journal-impossible": (
-            "The journal has rows that a run cannot produce: an answer before its model ended, or a batch that is too large.",
+            "No run can produce a row of the journal: an answer is earlier than the end of its batch, or a batch is too large.",
             "Find the plug-in that answers in place of the harness; report a bug if there is none.",
         ),
         "loadgen-errors": (

@@ -35,7 +35,7 @@ MOST_LOADS = 2
 OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
-SHOWN_KIND = {"probe": "short"}
+_SHOWN_KIND = {"probe": "short"}
 """Kinds of runs whose name in peak.json is not the name on the screen: `probe` is also a verb."""
 
 
@@ -206,7 +206,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
         latency_ns = probe["latency_ns"] or {}
         rows.append(
             [
-                *(number, SHOWN_KIND.get(probe["kind"], probe["kind"]), probe["load"]),
+                *(number, _SHOWN_KIND.get(probe["kind"], probe["kind"]), probe["load"]),
                 *([probe["scheduled_per_s"]] if has_rate else []),
                 *(probe["queries"], _late(probe)),
                 *(latency_ns.get("p50"), latency_ns.get(percentile)),

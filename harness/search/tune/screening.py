@@ -204,7 +204,7 @@ class Cut:
         )
 
     def brings_nothing(self, one: Measured) -> bool:
-        """Returns whether the layout is no better with its options than without options."""
+        """Returns whether the layout's options bring no gain."""
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
