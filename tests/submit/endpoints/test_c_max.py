@@ -58,20 +58,21 @@ def test_a_concurrency_that_fails_ends_the_search() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    pace = ("--backend-option", "first_ms=40", "--backend-option", "gap_ms=4")
+    # At this pace, 40 answers need 2,500 tokens/s, which a busy machine sustains as well.
+    pace = ("--backend-option", "first_ms=160", "--backend-option", "gap_ms=16")
     backend = ("--backend", f"{paced}:Paced", *pace, "--max-batch", str(ROOM))
     with serving(sys.executable, "tinylm", *backend) as url:
         yield url
 
 
 @pytest.mark.slow
-@pytest.mark.limit_s(600)
+@pytest.mark.limit_s(1200)
 @pytest.mark.parametrize(
     ("slo", "least", "most"),
     [
         ("", 48, 68),
-        # If the server has no room for more requests, new requests wait until an answer ends, 100 ms later.
-        ("ttft:p90=60ms", ROOM - 2, ROOM + 6),
+        # If the server has no room for more requests, new requests wait until an answer ends, up to 400 ms later.
+        ("ttft:p90=240ms", ROOM - 2, ROOM + 6),
     ],
     ids=["saturation", "bound"],
 )
