@@ -60,11 +60,13 @@ _NOT_THERE = "the server answered 404:"
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
-_PROBES: Mapping[bool, Mapping[str, Any]] = {
-    False: {"max_tokens": 2, "prompt": "Hello"},
-    True: {"max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]},
+_PROBES: Mapping[bool, Sequence[Mapping[str, Any]]] = {
+    False: ({"prompt": "Hello"}, {"prompt": [1, 2]}),
+    True: ({"messages": [{"role": "user", "content": "Hello"}]},),
 }
-"""Fields of a test request; the key is True if the prompt is a chat."""
+"""Fields of the test prompts, which are tried in this order; the key is True if the prompt is a chat. A server without a
+tokenizer refuses texts and accepts token ids.
+"""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 """Fields that only some servers accept, in order of preference."""
@@ -73,6 +75,8 @@ _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 class _Dialect(NamedTuple):
     """The form of requests to one endpoint, for completions or for chat completions."""
 
+    prompt: Mapping[str, Any]
+    """Fields of the test prompt that the server answered."""
     fields: Mapping[str, Any]
     """Fields of every request, which a sample may override."""
     head: bytes
@@ -184,31 +188,36 @@ class OpenAiRemote:
         return "; ".join(f"{path}: {text}" for path, text in texts.items())
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
-        """Finds out which fields the server accepts, with one prompt."""
-        for extras in self._extras():
-            fields_of_all = self._fields(extras)
-            head = _head(fields_of_all)
-            least = {} if self._endpoint is None else {"max_tokens": self._endpoint.least_tokens}
-            probe = json.dumps({**_PROBES[chat], **least}, separators=(",", ":"))
-            body = self._encoded(probe.encode()[1:])
-            reading = self._reader(self._reading._replace(models=frozenset()))
-            try:
-                (answer,) = reading.answer(
-                    exchange(Request(self._paths[chat], self._headers, (head, body)))
-                )
-            except (Refused, BadAnswer) as e:
-                self._refusals[chat] = one_line(e)
-                if isinstance(e, Refused) and e.status in _NOT_UNDERSTOOD:
-                    continue
-                return
-            self._heard(reading)
-            bounded = {**fields_of_all, self._bound: self._max_tokens}
-            has_ids = answer.dtype.kind == "i"
-            ends = bool(reading.usage.finish_reason)
-            self._dialects[chat] = _Dialect(
-                fields_of_all, head, _head(bounded), {}, (*extras,), has_ids, ends
-            )
-            return
+        """Finds out which prompts and fields the server accepts."""
+        for nth, prompt in enumerate(_PROBES[chat]):
+            for extras in self._extras():
+                try:
+                    self._dialects[chat] = self._tested(exchange, chat, prompt, extras)
+                except (Refused, BadAnswer) as e:
+                    if nth == 0:
+                        self._refusals[chat] = one_line(e)
+                    if isinstance(e, Refused) and e.status in _NOT_UNDERSTOOD:
+                        continue
+                return  # answered, or refused for another reason
+
+    def _tested(
+        self, exchange: Exchange, chat: bool, prompt: Mapping[str, Any], extras: Mapping[str, Any]
+    ) -> _Dialect:
+        """Sends a test prompt. Raises Refused or BadAnswer if the server does not answer it."""
+        fields_of_all = self._fields(extras)
+        head = _head(fields_of_all)
+        body = self._encoded(
+            _probe_body(prompt, self._endpoint.least_tokens if self._endpoint else 2)
+        )
+        reading = self._reader(self._reading._replace(models=frozenset()))
+        (answer,) = reading.answer(
+            exchange(Request(self._paths[chat], self._headers, (head, body)))
+        )
+        self._heard(reading)
+        bounded = {**fields_of_all, self._bound: self._max_tokens}
+        has_ids = answer.dtype.kind == "i"
+        ends = bool(reading.usage.finish_reason)
+        return _Dialect(prompt, fields_of_all, head, _head(bounded), {}, (*extras,), has_ids, ends)
 
     def _try_model(self, exchange: Exchange, model: str) -> None:
         """Raises a ConfigError if a model in the mix does not answer."""
@@ -320,8 +329,7 @@ class OpenAiRemote:
         """Returns a one-word prompt whose answer has one token."""
         chat, dialect = next(iter(self._dialects.items()))
         tokens = 1 if self._endpoint is None else self._endpoint.least_tokens
-        fields = json.dumps({**_PROBES[chat], "max_tokens": tokens}, separators=(",", ":"))
-        body = self._encoded(fields.encode()[1:])
+        body = self._encoded(_probe_body(dialect.prompt, tokens))
         return Request(self._paths[chat], self._headers, (dialect.head, body))
 
     def sent(self, batch: Batch) -> Sent:
@@ -418,6 +426,11 @@ def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
                 read(options[name])
             except ConfigError as e:
                 yield str(e)
+
+
+def _probe_body(prompt: Mapping[str, Any], tokens: int) -> bytes:
+    """Returns the part of a test request that a sample would add."""
+    return json.dumps({**prompt, "max_tokens": tokens}, separators=(",", ":")).encode()[1:]
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:

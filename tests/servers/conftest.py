@@ -47,5 +47,6 @@ kserve_sdk = _server(real_servers.kserve_sdk)
 transformers = _server(real_servers.transformers)
 vllm = _server(real_servers.vllm)
 llama_cpp = _server(real_servers.llama_cpp)
+llama_cpp_tinylm = _server(real_servers.llama_cpp_tinylm)
 
 triton_url, mlserver_url, kserve_sdk_url = map(_url, ("triton", "mlserver", "kserve_sdk"))

@@ -1,7 +1,7 @@
 """Installs real servers into separate environments, and serves one of our models on each.
 
 Triton, MLServer, the KServe SDK and the JSON services serve `digits`; vLLM and transformers' server serve `tinylm`;
-llama.cpp serves random weights. MLflow (as a tracking server) and rotel serve no model; openai, tritonclient, aiperf,
+llama.cpp serves both random weights and `tinylm`. MLflow (as a tracking server) and rotel serve no model; openai, tritonclient, aiperf,
 guidellm and genai-bench are clients for our servers. All servers listen on 127.0.0.1. The environments stay in pytest's
 cache. The environments take 3 GB, plus 4.6 GB for the two language servers and 3.4 GB for the last three clients.
 """
@@ -274,15 +274,22 @@ def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
 
 
 @contextmanager
-def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
+def llama_cpp(cache: Path, folder: Path, *file: Path) -> Iterator[Addresses]:
     """Runs llama-server as a Python library; the server closes connections after streamed replies, whatever the headers
-    say.
+    say. file: a GGUF file; without it, the model has random weights.
     """
     python = environment(cache, "llama.cpp") / "bin/python"
     port = free_port()
-    words = [python, MODELS / "llama_cpp_tiny.py", str(port)]
+    words = [python, MODELS / "llama_cpp_tiny.py", str(port), *file]
     with _started(words, folder, {}, port, "health") as url:
         yield Addresses(url)
+
+
+@contextmanager
+def llama_cpp_tinylm(cache: Path, folder: Path) -> Iterator[Addresses]:
+    """Runs llama.cpp's server with the embedded language model, whose file has no vocabulary."""
+    with llama_cpp(cache, folder, MODELS_DIR / "tinylm.gguf") as addresses:
+        yield addresses
 
 
 @contextmanager

@@ -89,6 +89,17 @@ def test_transformers_answers_texts_and_chats_without_a_list_of_models(
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
+def test_llama_cpp_answers_token_ids_although_its_file_has_no_vocabulary(
+    llama_cpp_tinylm: Addresses, tmp_path: Path
+) -> None:
+    """Bug: the test prompt before the run was a text, which this server refuses."""
+    ids = ("--backend-option", "body={logprobs: 1}", *SHORT)
+    words = ("--scenario", "single-stream", "--queries", QUERIES, "--mode", "both")
+    result = ran(llama_cpp_tinylm, tmp_path / "run", (*words, *ids))
+    assert result["backend_description"]["endpoints"]["/v1/completions"]["answers"] == "ids"
+    assert (result["tokens"]["source"], result["tokens"]["is_exact"]) == ("usage", True)
+
+
 RANDOM_WEIGHTS = """\
 name: tiny
 files: {}

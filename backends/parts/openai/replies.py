@@ -219,15 +219,28 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
         if text is not None and not isinstance(text, str):
             raise BadAnswer("the text in the reply is not a string")
     ids = choice.get("token_ids")
-    if ids is not None and not (
-        isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
-    ):
+    if ids is None:
+        ids = _logged_ids(choice.get("logprobs"))
+    elif not (isinstance(ids, list) and all(map(_is_id, ids))):
         raise BadAnswer(f"the reply's `token_ids` is not a list of token ids: {ids!r:.60}")
     reasoning = "".join(filter(None, thoughts)) if thoughts else ""
     answer = "".join(filter(None, texts))
     if not calls:
         return Parts(reasoning, answer, ids)
     return Parts(reasoning, answer, ids, any(calls), sum(map(bool, calls[::2])))
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _logged_ids(logprobs: Any) -> list[int] | None:
+    """Returns the token ids that llama.cpp adds to the log probabilities of a choice; None if there are none."""
+    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(tokens, list):
+        return None
+    ids: list[Any] = [token.get("id") for token in tokens if isinstance(token, dict)]
+    return ids if len(ids) == len(tokens) and all(map(_is_id, ids)) else None
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Serves a Llama with random weights on llama.cpp's own HTTP server: `python llama_cpp_tiny.py PORT`."""
+"""Serves a model on llama.cpp's own HTTP server: `python llama_cpp_tiny.py PORT [FILE.gguf]`. Without a file, the model
+is a Llama with random weights.
+"""
 
 import sys
 import time
@@ -8,7 +10,6 @@ import gguf
 import numpy as np
 import xllamacpp
 
-FILE = Path("tiny.gguf")
 CONTEXT, WIDTH, HEADS, LAYERS, INNER = 512, 64, 4, 2, 128
 SLOTS = 4
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -67,10 +68,10 @@ def _add_weights(writer: "gguf.GGUFWriter") -> None:
         add(f"blk.{layer}.ffn_down", WIDTH, INNER)
 
 
-def serve(port: int) -> None:
+def serve(port: int, file: Path) -> None:
     """Serves until the process is ended."""
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(FILE)
+    parameters.model.path = str(file)
     parameters.n_ctx, parameters.n_parallel = SLOTS * CONTEXT, SLOTS
     parameters.hostnames, parameters.port = ["127.0.0.1"], port
     server = xllamacpp.Server(parameters)
@@ -79,5 +80,8 @@ def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    write(FILE)
-    serve(int(sys.argv[1]))
+    given = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    file = given or Path("tiny.gguf")
+    if given is None:
+        write(file)
+    serve(int(sys.argv[1]), file)

@@ -59,6 +59,10 @@ class Dialect:
     """
     ids: bool = True
     """If true, the server supports return_token_ids; otherwise the server refuses the field."""
+    texts: bool = True
+    """If true, the server has a tokenizer; otherwise the server refuses texts and chats."""
+    logs_ids: bool = False
+    """If true, the log probabilities that a request asks for contain token ids, as in llama.cpp."""
     usage: str = "chunk"
     """The part of a stream that contains the usage: each `chunk`, a separate `last` chunk, or the chunk without text
     that states how the answer ended (`finish`). With `none`, replies without streams lack the usage, too.
@@ -330,6 +334,8 @@ class _Answer:
         if body["model"] != MODEL:
             raise Refused(f"the model {body['model']!r} does not exist")
         prompt = body["messages" if self._chat else "prompt"]
+        if not dialect.texts and (self._chat or isinstance(prompt, str)):
+            raise Refused("the model has no vocabulary")
         self._prompt_tokens = len(prompt) + dialect.begin
         most = body.get("max_tokens", DEFAULT_TOKENS)
         own = dialect.tokens if not body.get("ignore_eos") else None
@@ -342,6 +348,7 @@ class _Answer:
         if dialect.finish != Dialect.finish and number:
             self._finish = dialect.finish or ""
         self._wants_ids = bool(body.get("return_token_ids"))
+        self._logs_ids = dialect.logs_ids and bool(body.get("logprobs"))
         options = body.get("stream_options") or {}
         self._usage = dialect.usage
         if dialect.stream_options and not options.get("include_usage"):
@@ -365,8 +372,7 @@ class _Answer:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-        if self._wants_ids:
-            choice["token_ids"] = self.ids
+        self._add_ids(choice, self.ids)
         told = {} if self._dialect.usage == "none" else {"usage": self._counts(len(self.ids))}
         return {**self._about, "choices": [choice], **told}
 
@@ -384,8 +390,7 @@ class _Answer:
             ids = self.ids[begin : begin + step]
             text = text_of(ids)
             choice: dict[str, Any] = {"delta": {"content": text}} if self._chat else {"text": text}
-            if self._wants_ids:
-                choice["token_ids"] = ids
+            self._add_ids(choice, ids)
             if begin + step >= len(self.ids) and self._usage != "finish":
                 choice["finish_reason"] = self._finish
             yield self._chunk(choice, begin + len(ids)), True
@@ -395,6 +400,12 @@ class _Answer:
             yield {**self._chunk(ending, 0), "usage": self._counts(len(self.ids))}, False
         elif self._usage != "none":
             yield {**self._about, "choices": [], "usage": self._counts(len(self.ids))}, False
+
+    def _add_ids(self, choice: dict[str, Any], ids: list[int]) -> None:
+        if self._wants_ids:
+            choice["token_ids"] = ids
+        if self._logs_ids:
+            choice["logprobs"] = {"content": [{"id": i, "logprob": -0.5} for i in ids]}
 
     def _chunk(self, choice: dict[str, Any], tokens: int) -> dict[str, Any]:
         told = {"usage": self._counts(tokens)} if self._usage == "chunk" else {}

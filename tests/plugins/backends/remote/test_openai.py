@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.openai import OpenAiRemote
-from harness.backends.parts.openai.replies import Completion, Reading
+from harness.backends.parts.openai.replies import Completion, Reading, parts_of
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
@@ -93,6 +93,30 @@ def test_messages_go_to_chat_completions() -> None:
         answer, _usage = answered(remote, link, CHAT)
         assert answer.dtype == np.uint8
         assert answer.tobytes().decode() == text_of(ids_of(MESSAGES, 8))
+
+
+@pytest.mark.parametrize("stream", ["on", "off"])
+def test_a_server_without_tokenizer_gets_token_ids_and_returns_token_ids(stream: str) -> None:
+    dialect = replace(VLLM, ids=False, texts=False, logs_ids=True)
+    with asked(dialect, stream=stream, body="{logprobs: 1}") as (remote, link, server):
+        answer, _ = answered(remote, link, PROMPT)
+        assert (answer.dtype, answer.tolist()) == (np.int32, ids_of([1, 2, 3], 128))
+        link.exchange(remote.probe())
+        assert server.requests[-1]["prompt"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        {"tokens": ["a"], "token_logprobs": [-0.5]},  # vLLM's completions
+        {"content": [{"token": "a", "logprob": -0.5}]},  # OpenAI's chats
+        {"content": [{"id": 3}, {"id": -1}]},
+        {"content": [{"id": 3}, "a"]},
+        None,
+    ],
+)
+def test_log_probabilities_without_token_ids_leave_the_text(logprobs: Any) -> None:
+    assert parts_of({"text": "ab", "logprobs": logprobs}).ids is None
 
 
 def test_a_server_without_token_ids_answers_with_texts() -> None:
