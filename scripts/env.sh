@@ -202,7 +202,7 @@ remove_rival() {
 }
 
 install_extras() {
-    local python answer names rivals rival packages
+    local python answer names rivals rival packages hint
     python=$(find_python) || exit
     if [[ $# -eq 0 || $1 == -* ]]; then
         PYTHONPATH=$root exec "$python" -P -m harness.cli.start.install "$@"
@@ -214,5 +214,6 @@ install_extras() {
         [[ -z $rival ]] || locked remove_rival "$rival" $packages
     done <<<"$rivals"
     ensure_env "${names[@]}"
-    say "installed in .venv: ${names[*]}"
+    [[ ${VIRTUAL_ENV-} == "$root/.venv" ]] || hint="; for \`python -m harness\`, run \`. .venv/bin/activate\` once"
+    say "installed in .venv: ${names[*]}${hint-}"
 }

@@ -242,15 +242,18 @@ def test_install_accepts_only_the_names_of_extras(checkout: Path) -> None:
     assert uv_calls(checkout) == []
 
 
+ACTIVATION = "; for `python -m harness`, run `. .venv/bin/activate` once"
+
+
 def test_install_puts_extras_into_the_environment_once(checkout: Path) -> None:
     first, second = (install(checkout, "openvino", "onnx") for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert first.stderr.splitlines() == [
         "run.sh: installing 'openvino' into .venv (first use)",
         "run.sh: installing 'onnx' into .venv (first use)",
-        "run.sh: installed in .venv: openvino onnx",
+        f"run.sh: installed in .venv: openvino onnx{ACTIVATION}",
     ]
-    assert second.stderr == "run.sh: installed in .venv: openvino onnx\n"
+    assert second.stderr == f"run.sh: installed in .venv: openvino onnx{ACTIVATION}\n"
     (_, call) = uv_calls(checkout)
     assert call.startswith("pip install ")
     assert call.endswith(" -c constraints.txt pip -e .[openvino,onnx]")
@@ -259,7 +262,9 @@ def test_install_puts_extras_into_the_environment_once(checkout: Path) -> None:
 def test_recommended_is_installed_by_its_parts(checkout: Path) -> None:
     """Installs a package that `ort-gpu` partly replaces."""
     done = install(checkout, "recommended", "litert", "ort")
-    assert done.stderr.splitlines()[-1] == "run.sh: installed in .venv: ort onnx report litert"
+    assert done.stderr.splitlines()[-1] == (
+        f"run.sh: installed in .venv: ort onnx report litert{ACTIVATION}"
+    )
     assert uv_calls(checkout)[-1].endswith(" -e .[ort,onnx,report,litert]")
     listed = {line.split()[0]: line for line in install(checkout).stdout.splitlines() if line}
     assert listed["recommended"].endswith("(installed)")

@@ -187,7 +187,7 @@ def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> N
     for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
         _, install, names = line.partition("./run.sh install ")
         if install:
-            installed |= set(names.partition("#")[0].split())
+            installed |= set(re.split("#|&&", names)[0].split())
             assert installed <= set(EXTRAS)
         elif line.startswith("./run.sh "):
             installed |= needed_extras(line)
