@@ -354,6 +354,6 @@ def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
         return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {counts}; not counted, because a rehearsal may be short, use other data, "
-        f"run on one machine and be marked: {rules}"
+        f"{verdict}, as a rehearsal: {counts}; {left_out.total():,} more are allowed in a rehearsal, which may be "
+        f"short, use other data, run on one machine and be marked: {rules}"
     )
