@@ -63,7 +63,7 @@ least this fraction. If this fraction were lower, identical runs would choose di
 
 
 def offline_batch(points: Sequence[tuple[int, float]]) -> int:
-    """Returns the batch size for Offline. This is the largest measured size, unless a smaller size is clearly cheaper
+    """Returns the batch size for Offline. Chooses the largest measured size, unless a smaller size is clearly cheaper
     per sample.
 
     points: measured pairs (samples, ns), in any order.

@@ -128,7 +128,7 @@ class Channel:
     def send_error(self, error: BaseException) -> int:
         """Sends the message `error` (status, text, trace). Returns the matching exit status.
 
-        For a HarnessError, the trace is the trace of its cause, or "" if the error has no cause, because then the
+        For a HarnessError, the trace belongs to the error's cause; without a cause, the trace is "", because the
         message is enough.
         """
         if isinstance(error, HarnessError):
@@ -224,7 +224,7 @@ def start(
 
 LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
-"""Time that a stopped program may take to save its files, in s."""
+"""A stopped program gets this long to save its files, in s."""
 
 
 def wait(
@@ -235,7 +235,7 @@ def wait(
     """Waits for a program that saves its files when it is stopped. Returns its exit status.
 
     look: called twice a second with the elapsed seconds. stop: signal that is sent to the program if this process is
-    stopped. After such a stop, the function raises Stopped after the program has ended.
+    stopped. If this process was stopped, raises Stopped once the program has ended.
     """
     began_s = time.monotonic()
     try:
@@ -263,8 +263,8 @@ def connect(
     new_session: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> "tuple[subprocess.Popen[bytes], Channel]":
-    """Starts a child process whose `main` calls `serve`, with `fds` in this order. All other parameters are explained
-    at `start`.
+    """Starts a child process whose `main` calls `serve`, with `fds` in this order. For the other parameters, see
+    `start`.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -347,8 +347,8 @@ def call(
 
     target: 'module:function', where the function takes and returns a JSON object. log: file to which the child's output
     is appended, or None to discard the output. under: see `start`. limit_s: time after which the child is killed.
-    Raises the function's HarnessError; for any other error, or if the child dies or takes too long, raises a
-    PluginUnavailable.
+    Raises the function's HarnessError. Raises a PluginUnavailable for any other error, or if the child dies or takes
+    too long.
     """
     hint = "" if log is None else f": see {log}"
     with (log or Path(os.devnull)).open("ab") as output:

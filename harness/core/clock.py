@@ -59,8 +59,8 @@ class ClockWatch:
         if self._samples:
             before_ns, before_offset_ns = self._samples[-1]
             step_ns = offset_ns - before_offset_ns
-            # After a long gap between samples, such as a suspended supervisor, slew alone can change the offset by this
-            # amount.
+            # After a long gap between samples, for example because the supervisor was suspended, slew alone can change
+            # the offset by this amount.
             slewed_ns = (at_ns - before_ns) * MAX_SLEW_PPM / 1e6
             if abs(step_ns) > max(abs(self.largest_step_ns), slewed_ns):
                 self.largest_step_ns = step_ns

@@ -564,12 +564,12 @@ def codes(kind: Kind, about: About) -> frozenset[str]:
 
 
 def without_markup(text: str) -> str:
-    """Returns a meaning or an advice as plain text, for places outside the documentation."""
+    """Returns the text of a code's meaning or advice without markup, for places outside the documentation."""
     return _LINK.sub(r"\1", text).replace("`", "")
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
-"""Codes for doubts that something on the machine disturbed the run."""
+"""Codes for doubts raised because something on the machine disturbed the run."""
 
 
 class _Reason(NamedTuple):

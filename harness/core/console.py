@@ -122,7 +122,7 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 def _give_up(stream: TextIO, error: OSError) -> None:
     """Stops printing to a stream after an error. Reports a full disk on stderr, but not a closed pipe, because the
-    pipe's reader closed it.
+    reader closed the pipe on purpose.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
@@ -131,7 +131,7 @@ def _give_up(stream: TextIO, error: OSError) -> None:
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Redirects the output of frameworks on stderr, from C++ or Python, to a file. Messages from `say` still reach the
+    """Redirects to a file what frameworks write to stderr, from C++ or Python. Messages from `say` still reach the
     user.
 
     Yields the file, which exists until the end of the context. An exception other than a HarnessError is a bug; the

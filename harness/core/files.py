@@ -51,7 +51,8 @@ def cache_dir() -> Path:
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yields a temporary path next to `path`, and renames the file to `path` at the end.
 
-    After an error, neither file exists. Several processes may write the same path. The file from the last process
+    After an error, removes the temporary file, and leaves an earlier file at `path` unchanged. Several processes may
+    write the same path. The file from the last process
     remains, and every reader sees a complete file. new: whether to raise FileExistsError if `path` exists.
     """
     if new:
@@ -89,7 +90,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
     """Yields an empty folder in the cache, and renames the folder to `path` at the end. If the folder `path` already
     exists, keeps that folder.
 
-    After an error, neither folder exists. Raises a ConfigError if the folder cannot be written.
+    After an error, removes the temporary folder. Raises a ConfigError if the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
     try:

@@ -84,7 +84,8 @@ def precision(
     inputs: Iterable[str],
     computes_in: str | None = None,
 ) -> str:
-    """Returns the number type in which a model computes: the narrowest type of at least a quarter of the weights.
+    """Returns the number type in which a model computes: the narrowest type that at least a quarter of the weights
+    have.
 
     weights: shape and number type of each constant in the model file. inputs: number types of the model's inputs, used
     if the model has no weights. computes_in: type to which the framework converts floating-point weights; None if the

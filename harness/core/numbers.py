@@ -1,7 +1,8 @@
 """Reads untrusted numbers, such as numbers from a JSON file."""
 
 _MOST = 1e300
-"""Numbers with a larger magnitude are refused. The limit allows a multiplication by a count or a unit without overflow.
+"""Numbers with a larger magnitude are refused. The limit leaves room to multiply a number by a count or a unit without
+overflow.
 """
 
 _MOST_WHOLE = 1 << 64

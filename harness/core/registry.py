@@ -508,7 +508,7 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    # This import is late, because it takes a fifth of the time that --help needs.
+    # This import is delayed, because it takes a fifth of the time that --help needs.
     from importlib.metadata import entry_points
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}

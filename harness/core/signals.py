@@ -1,4 +1,4 @@
-"""Converts signals that end a program to an orderly stop that saves all measurements."""
+"""Converts signals that end a program into an orderly stop that saves all measurements."""
 
 import signal
 import threading
@@ -143,8 +143,8 @@ class Stopping:
 def stoppable() -> Iterator[Stopping]:
     """Makes a signal that would end the process raise Stopped once, inside a `Stopping.allowed` block.
 
-    This context may be nested, for instance for a run inside a search. A signal that arrives between two runs, or at
-    the very end of a run, stops the next run when it begins.
+    This context may be nested, such as for a run inside a search. A signal that arrives between two runs, or at the
+    very end of a run, stops the next run when it begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()

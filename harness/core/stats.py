@@ -68,8 +68,8 @@ def late_allowed(queries: int, percentile: float) -> int:
     """Returns the maximum number of late queries for which early stopping passes, or -1 if `queries` is too small.
 
     percentile: the target, such as 0.99. A query is late when it exceeds the latency bound. LoadGen passes when P(X <=
-    late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile missed the bound, such a
-    small number of late queries would be very unlikely.
+    late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile missed the bound, so few
+    late queries would be very unlikely.
 
     Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces the table in the
     MLPerf rules (at p99, 459 queries if no query is late, 662 if one query is late).

@@ -46,7 +46,7 @@ def write_duration(ns: int) -> str:
 
 
 def show_duration(ns: int) -> str:
-    """Formats a time in the way the user wrote it: '50 ms'."""
+    """Formats a time as the user wrote it: '50 ms'."""
     return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
 
 

@@ -1,7 +1,7 @@
 """Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's schedule.
 
-The rate may change with time, and the gaps between queries may be random. Because of the time-rescaling theorem, the
-rate and the gaps can be handled separately. First, each query gets a number, which is the sum of random gaps with mean
+The rate may change with time, and the gaps between queries may be random. By the time-rescaling theorem, the rate and
+the gaps can be handled separately. First, each query gets a number, which is the sum of random gaps with mean
 1. The query arrives when the integral of the rate over time reaches this number.
 """
 

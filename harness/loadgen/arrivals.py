@@ -1,7 +1,7 @@
 """Reads the file of --arrivals, which contains the arrival time of each query.
 
-Each line contains the time of one arrival, in seconds or with a unit. Times are in ascending order. Either every line
-or no line also contains a comma and the sample's dataset index. Only the differences between times matter, because the
+Each line contains the time of one arrival, in seconds or with a unit. Times are in ascending order. If any line also
+contains a comma and the sample's dataset index, every line must. Only the differences between times matter, because the
 first query arrives immediately. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. A
 file with two columns needs the heading if every line could also be one time with a decimal comma. A language-model
 trace (harness/core/formats/traces.py) is accepted, too. Request i then uses sample i.

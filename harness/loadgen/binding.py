@@ -166,7 +166,7 @@ class _Responder:
     def complete_empty(self, ids: Sequence[int]) -> int:
         """Completes a failed batch, because LoadGen would wait forever for an unanswered sample.
 
-        Returns the wall-clock time in ns just before the call of LoadGen.
+        Returns the wall-clock time in ns just before LoadGen is called.
         """
         responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
         completed_ns = wall_ns()
@@ -192,9 +192,9 @@ class Responder(_Responder):
     def complete(self, ids: Sequence[int], answers: Array) -> int:
         """Completes a batch. ids: (n,) LoadGen's IDs. answers: (n, ...), one row per ID.
 
-        Returns the wall-clock time in ns just before the call of LoadGen. LoadGen takes the time stamp of the
-        completion at the beginning of the call. The latency therefore excludes the remaining part of the call and the
-        following wait for the GIL.
+        Returns the wall-clock time in ns just before LoadGen is called. LoadGen takes the time stamp of the completion
+        at the beginning of the call. The latency therefore excludes the rest of the call and the wait for the GIL that
+        follows.
         """
         count = len(ids)
         if count == 1:
@@ -293,7 +293,7 @@ def start_test(
 
 
 def _flush() -> None:
-    """Does nothing, because no query waits until LoadGen flushes queries."""
+    """Does nothing, because no query is held back until LoadGen flushes."""
 
 
 def _with_samples(

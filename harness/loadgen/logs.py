@@ -42,7 +42,7 @@ EARLY_STOPPING = {
     "SingleStream": "early_stopping_latency_ss",
     "MultiStream": "early_stopping_latency_ms",
 }
-"""Maps LoadGen's name of a scenario to the key of the early-stopping estimate in ns."""
+"""Maps LoadGen's name for a scenario to the key of the early-stopping estimate in ns."""
 NETWORK_SUT = "Network SUT"
 """Beginning of `sut_name` in a run for MLPerf's Network division. The server names follow this text."""
 SAME_MACHINE = "(same machine)"
@@ -86,8 +86,8 @@ class DetailLog:
     """Content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key, as in MLCommons' parser. For power_end only, the last value is kept, because an
-    accuracy run logs power_begin and power_end once for each sample set that it loads.
+    """The first value of each key, as in MLCommons' parser. The exception is power_end, whose last value is kept,
+    because an accuracy run logs power_begin and power_end once for each sample set that it loads.
     """
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

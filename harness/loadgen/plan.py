@@ -12,7 +12,7 @@ MIN_DURATION_MS = 600_000
 """Minimum duration of an official performance run. Source: mlperf.conf, *.*.min_duration."""
 
 ONE_PASS = ("e2e-rag-qna", "e2e-rag-db")
-"""LoadGen's keys of benchmarks whose runs answer each sample once and have no minimum duration.
+"""LoadGen's keys of benchmarks whose runs process each sample once and have no minimum duration.
 
 Source: mlcommons/inference b66003e, e2e-rag/user.conf.
 """
@@ -97,22 +97,23 @@ class LoadPlan:
     """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
     """Whether queries are turns of sessions, in which turns wait for earlier turns. `concurrency` then counts sessions,
-    and `schedule` contains the start times of sessions. If neither is set, sessions begin at the rate `target_qps` /
-    mean number of turns.
+    and `schedule` contains the start times of sessions. If neither field is set, sessions begin at the rate
+    `target_qps` / mean number of turns.
     """
     load_hosts: int = 0
     """Number of measured processes that share the schedule and start it at a common time. If this is 0, one process
     starts the schedule immediately.
     """
     equal_issue: bool = False
-    """Whether each sample is issued equally often, as the rules require. LoadGen then extends the run to complete sets.
+    """Whether all samples are issued equally often, as the rules require. LoadGen then extends the run to complete
+    sets.
     """
     checks_answers: bool = False
     """Whether this is a short performance run that logs answers, in addition to an official accuracy run."""
 
     @property
     def role(self) -> str:
-        """Name of the run in messages, which is also the name of the run's folder and of the run's field in Findings."""
+        """Name of the run in messages, of the run's folder, and of the run's field in Findings."""
         if self.checks_answers:
             return "answers"
         return "accuracy" if self.accuracy else "performance"

@@ -148,8 +148,8 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
 def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
     """Returns the text of a --user-conf file with this arrival rate and these SLOs, which must not bound `itl`.
 
-    LoadGen reads bounds only in whole ms. Any other bound is omitted, so that the bound of the rules applies, and a
-    comment explains the omission. LoadGen has one percentile for all SLOs. The text uses the highest percentile of the
+    LoadGen reads bounds only in whole ms. Any other bound is omitted, so that the rules' bound applies, and a comment
+    explains the omission. LoadGen has one percentile for all SLOs. The text uses the highest percentile of the
     SLOs, because a run that meets a bound at this percentile also meets the bound at lower percentiles. about: lines
     for the first comment.
     """

@@ -9,8 +9,8 @@ _BAR_COLUMNS = 20
 
 
 class Bar:
-    """Renders rows without rich's live display, because the live display leaves parts of rows on a terminal that
-    becomes narrower, redraws in a thread, and takes over stdout.
+    """Draws the rows without rich's live display, which leaves fragments behind when the terminal narrows, redraws from
+    another thread and takes over stdout.
     """
 
     def __init__(self, console: Console) -> None:

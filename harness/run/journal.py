@@ -11,12 +11,12 @@ has died. The journal has three parts:
              batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
 Each row and each counter has only one writer. A worker increments its row counter after it has written the row. On x86,
-other processes see these two writes in this order. On Arm, other processes may see the counter first, and Python offers
-no memory barrier that is cheap enough for the hot path. During the run, a reader therefore waits SETTLE_S between
-reading a counter and reading the rows. By the end of this wait, the processor has made its pending stores visible.
-After the process has ended, a reader need not wait.
+other processes see the row before they see the new counter. On Arm, other processes may see the counter first, and
+Python offers no memory barrier that is cheap enough for the hot path. During the run, a reader therefore waits SETTLE_S
+between reading a counter and reading the rows. By the end of this wait, the processor has made its pending stores
+visible. After the process has ended, a reader need not wait.
 
-All tables have room for the longest possible run, because pages that are never written use no memory.
+Every table is sized for the longest possible run, because pages that are never written use no memory.
 """
 
 import mmap
@@ -110,8 +110,8 @@ CACHED_ROW_DTYPE = np.dtype(
     ]
 )
 """One sample of a set of models. acquired_ns: time at which the sample's model was loaded and no other sample was using
-it. origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models that were evicted to make
-room for the sample's model, or when the sample ended.
+the model. origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models that were evicted to
+make room for the sample's model, or when the sample ended.
 """
 
 
@@ -125,7 +125,7 @@ class RowKind(Enum):
     TOKENS = TOKENS_ROW_DTYPE
     """Samples of a language model on this machine."""
     CACHED = CACHED_ROW_DTYPE
-    """Samples of a set of models."""
+    """Samples that a set of models processed."""
 
 
 _KINDS = tuple(RowKind)
@@ -222,7 +222,9 @@ class Journal:
 
     @property
     def loading(self) -> bool:
-        """Whether LoadGen is waiting for samples to be loaded or unloaded. This wait is not timed."""
+        """Whether LoadGen is waiting for samples to be loaded or unloaded. LoadGen does not count this wait as part of
+        the run.
+        """
         return bool(self._cells[_LOADING])
 
     @loading.setter
@@ -277,7 +279,7 @@ class Journal:
         return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def remote_writer(self) -> "RemoteWriter":
-        """Returns the only writer of a run with a server."""
+        """Returns the writer for replies; a run with a server has only one."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
 
     def cached_writer(self, worker: int) -> "CachedWriter":
@@ -314,7 +316,7 @@ class Issuer:
     def __init__(self, cells: memoryview, entry_ns: Array) -> None:
         self._cells = cells
         self._column = entry_ns
-        # NumPy would take three times as long to write an item.
+        # An item is written three times as fast through a memoryview as through NumPy.
         self._entry_ns = memoryview(entry_ns.data)
         self.count = 0
 
@@ -402,7 +404,7 @@ class RemoteWriter(Writer):
 
 
 class TokensWriter(Writer):
-    """Writes the rows of samples that are answered token by token. Only one worker may call the methods."""
+    """Writes the rows of samples whose answers are generated token by token. Only one worker may call the methods."""
 
     __slots__ = ()
 

@@ -53,7 +53,9 @@ class Mirror:
         self._ahead_ns = ahead_ns
 
     def add(self, news: Mapping[str, Any]) -> None:
-        """Writes a message. Raises ValueError or KeyError if `News` did not create the message."""
+        """Writes the rows and counters of one message to the journal. Raises ValueError or KeyError if `News` did not
+        create the message.
+        """
         journal = self._journal
         if "entered" in news:
             entered = _array(news["entered"], "<i8") - self._ahead_ns
@@ -100,7 +102,7 @@ class Mirror:
 
 
 def _samples(rows: Array) -> Array:
-    """Returns the position in issue order of each sample in these batches."""
+    """Returns each sample's position in issue order."""
     sizes = rows["size"].astype(np.int64)
     begins = np.repeat(rows["first"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
     orders: Array = begins + np.arange(len(begins))

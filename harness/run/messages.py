@@ -20,7 +20,7 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class BadMessage(PluginUnavailable):
-    """Raised for a message that the code of the harness does not send."""
+    """Raised for a message that the harness's code never sends."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -320,7 +320,7 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
 
 
 def check(message: object, expected: Collection[str]) -> None:
-    """Raises BadMessage if the code of the harness does not send this message at this point.
+    """Raises BadMessage if the harness's code never sends this message at this point.
 
     expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module that the
     measured process runs, so the functions that read this content check it.

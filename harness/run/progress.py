@@ -29,7 +29,7 @@ often, four times a second.
 
 
 class Progress:
-    """The display of one run, or of all runs of a verb one after another. This class is not thread-safe.
+    """The display of one run, or of several consecutive runs of a verb. This class is not thread-safe.
 
     Use it as a context manager, which removes the bar at the end.
     """
@@ -130,7 +130,7 @@ class Pace:
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
         """Stores the time of a run. planned_s: the part that was known before the run, for example from --duration."""
-        # Only time beyond the plan counts, because a run that ended early does not make the remaining runs shorter.
+        # Only time beyond the plan counts, because the early end of one run does not shorten the remaining runs.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:

@@ -12,7 +12,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 SESSION_ROWS = "sessions.npz"
-"""File with the due time and session of each query, written at the end of a run of sessions."""
+"""File with the due time and session of each query, written at the end of a run with sessions."""
 
 NODE_ROWS = "nodes.npz"
 """File next to LoadGen's logs, with the rows of the nodes' journals."""

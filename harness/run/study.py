@@ -195,8 +195,8 @@ class Study(ABC, Generic[Options]):
     ) -> Finished:
         """Makes one of several runs, and shows its progress and the progress of the study.
 
-        text: number of the run and total. planned_s: known time of this run and of each later run, 0 if unknown. bound:
-        `at most` if the study may end before all runs are made. how: keyword arguments for `measure`.
+        text: number of the run, and total number of runs. planned_s: known time of this run and of each later run, 0 if
+        unknown. bound: `at most` if the study may end before all runs are made. how: keyword arguments for `measure`.
         """
         self._progress.series(text, self._pace.left_s(planned_s), bound)
         begun_s = time.monotonic()
@@ -256,7 +256,7 @@ class Study(ABC, Generic[Options]):
 
 @contextmanager
 def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
-    """Removes `folder` after an error, unless anything was measured or a run left a traceback."""
+    """Removes `folder` after an error, unless something was measured or a run left a traceback."""
     try:
         yield
     except OSError as e:
@@ -276,8 +276,8 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
 
 
 def is_client_bound(result: Mapping[str, Any]) -> bool:
-    """Returns whether the client limited the run. Such a run shows nothing about its load, and runs at other loads may
-    succeed.
+    """Returns whether the client limited the run. Such a run says nothing about the system under this load, and runs at
+    other loads may succeed.
     """
     other = other_reason(result)
     return other is not None and other.code == CLIENT_BOUND

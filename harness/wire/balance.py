@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
 """Each server's time per request is rounded to halves of the fastest server's time. Even between equal machines, times
-that are measured for a few seconds differ by up to a quarter while other programs run.
+measured over a few seconds differ by up to a quarter while other programs run.
 """
 
 

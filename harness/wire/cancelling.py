@@ -49,7 +49,7 @@ class CancellingFlights(Flights):
         super()._launch(connection, flight)
         if self._chosen and self._chosen[flight.first]:
             self._launched.append((flight.taken_ns + self._after_ns, connection, flight))
-            # This write wakes the receiving thread, which may be waiting beyond this deadline.
+            # This write wakes the receiving thread, which might otherwise wait past this deadline.
             eventfd_write(self._wake, 1)
 
     def turn(self, timeout_s: float) -> list[Flight]:

@@ -118,7 +118,7 @@ class Flights:
         self.gone: Exception | None = None
         """The reason why the client gave up on the servers, or None while the servers are in use."""
         self.refused: dict[int, Exception] = {}
-        """Maps each server that at some time refused every connection for GIVE_UP_S to its error."""
+        """Maps a server to its error if the server at some time refused every connection for GIVE_UP_S."""
         self.outage_s = 0.0
         """Longest time for which a server accepted no connection, if the server later accepted a connection again."""
         self.closes_after = [0] * len(servers)
@@ -376,17 +376,16 @@ class Flights:
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        # The new connection is requested last, so that a flight that must be sent again already waits for the
-        # connection.
+        # The new connection is requested last, so that a flight to be sent again is already waiting for the connection.
         if dropped:
             self._replace(connection)
 
     def _learn(self, connection: Connection) -> None:
         """Learns after how many replies the server closes a connection without notice.
 
-        The client assumes that a server always closes connections in this way if the server closes a connection right
-        after a reply, and later closes a newer connection after the same number of replies. The client then uses no
-        connection to this server for more replies.
+        If a server closes a connection right after a reply, and later closes a newer connection after the same number
+        of replies, the client assumes that the server closes every connection after this number. No connection to this
+        server is then used for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:

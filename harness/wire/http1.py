@@ -27,7 +27,7 @@ such prefixes.
 
 
 _BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
-"""Pages of servers that lie outside the versioned API."""
+"""Server pages outside the versioned API."""
 
 
 class BadReply(ValueError):

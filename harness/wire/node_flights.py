@@ -30,7 +30,7 @@ class Loss(NamedTuple):
 
 
 class NodeFlights(Flights):
-    """Flights to nodes, in which a reset, a closed connection or a late reply means that the node is lost."""
+    """Flights to nodes: a reset, a closed connection or a late reply means that the node is lost."""
 
     def __init__(
         self,

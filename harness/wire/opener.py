@@ -21,11 +21,13 @@ after 1 s.
 """
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors of a connect that mean that this machine lacks ports, descriptors or memory."""
+"""Errors of `connect` that mean that this machine lacks ports, descriptors or memory."""
 
 
 def _is_of_server(error: Exception) -> bool:
-    """Returns whether the server caused the error; a name that cannot be resolved is a ConfigError."""
+    """Returns whether the server caused the error. Returns False if the server's name cannot be resolved, because that
+    error is a ConfigError.
+    """
     return isinstance(error, OSError) and error.errno not in _LACKS
 
 

@@ -13,7 +13,7 @@ SHORT_BYTES = 16_384
 READY_BYTES = 256 * 2**20
 """Maximum size in bytes of all prepared requests; further requests are created when they are needed."""
 PREPARE_S = 10.0
-"""After this time, preparing requests stops."""
+"""Requests are prepared for at most this long."""
 
 
 class Requests:

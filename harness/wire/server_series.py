@@ -41,7 +41,7 @@ class Column(NamedTuple):
     takes_largest: bool
     """Whether the result is the largest value instead of the sum."""
     label: str
-    """Name of the label for whose values separate columns are made, or '' for a single column."""
+    """Name of the label that gets a separate column per value, or '' for a single column."""
 
     def join(self, values: Sequence[float]) -> float:
         return max(values) if self.takes_largest else sum(values)

@@ -1,4 +1,4 @@
-"""Chooses the transport of requests, HTTP/1.1 or gRPC, by the scheme of --url."""
+"""Chooses the transport of requests (HTTP/1.1 or gRPC) from the scheme of --url."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -332,8 +332,8 @@ def leading(slos: Sequence[Slo]) -> Slo | None:
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO that determines how long a search's runs are. This is the result of `leading` or, if `leading`
-    returns None, the SLO with the highest percentile.
+    """Returns the SLO that determines how long each run of a search lasts. Returns the result of `leading` or, if
+    `leading` returns None, the SLO with the highest percentile.
     """
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
@@ -440,7 +440,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Example size for a variable dimension in advice; most models for texts, images and volumes accept it."""
+"""Messages suggest this size for a variable dimension, because most models for texts, images and volumes accept it."""
 
 
 def parse_device(text: str) -> str:

@@ -374,7 +374,7 @@ _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
 
 
 def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yields those fields in `values` that the scenario does not accept."""
+    """Yields the fields in `values` that the scenario does not accept."""
     taken = registry.load("scenario", name).options
     for field in _OF_SOME_SCENARIOS:
         harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))

@@ -442,8 +442,7 @@ class RunOptions:
         parse=parsers.parse_gateway,
         metavar="URL",
     )
-    # A finished run resolved the values of these options, and wrote them to its config.yaml. These options do not have
-    # a flag.
+    # A run resolves the values of these options, and writes them to its config.yaml. These options do not have a flag.
     qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
@@ -460,8 +459,8 @@ class RunOptions:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses of the servers that process the queries. They come from --url or, once the nodes are ready, from
-        the nodes.
+        """Addresses of the servers that process the queries. The addresses come from --url or, once the nodes are
+        ready, from the nodes.
         """
         return self.url or self.node_urls
 

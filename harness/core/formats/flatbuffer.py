@@ -13,7 +13,9 @@ _MOST_ITEMS = 1 << 24
 
 
 class Table:
-    """A table in a buffer. Fields are numbered in the order in which the schema lists them. A union takes two numbers."""
+    """A table in a buffer. Fields are numbered in the order in which the schema lists them. A union takes two field
+    numbers.
+    """
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self._buffer, self._position = buffer, position

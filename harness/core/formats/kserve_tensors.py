@@ -83,8 +83,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
 
 
 def raw_texts(array: Array) -> bytes:
-    """Encodes an array in such a way that `texts_from` returns its elements in C order. The elements may be strings or
-    bytes.
+    """Encodes an array so that `texts_from` returns its elements in C order. The elements may be strings or bytes.
     """
     encoded = (
         e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
@@ -138,7 +137,7 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
     if type(None) in types:
         values = [nan if value is None else value for value in values]
     try:
-        # Struct checks the range of each value.
+        # struct.pack checks the range of each value.
         packed = struct.pack(f"<{len(values)}{code}", *values)
     except (struct.error, OverflowError):
         raise ValueError(f"a value does not fit {datatype}") from None

@@ -32,7 +32,7 @@ class EventParser:
         self._data: list[bytes] = []  # lines of the current, incomplete event
         self._data_bytes = 0
         self._begun = False
-        # Whether the last piece ended in CR, because an LF that follows belongs to the same line end.
+        # Whether the last piece ended in CR; if so, an LF that follows belongs to the same line end.
         self._ends_with_cr = False
 
     @property
@@ -66,7 +66,7 @@ class EventParser:
         return events
 
     def _with_lf(self, piece: bytes) -> bytes:
-        """Replaces the line ends in a piece by LF."""
+        """Replaces the line ends in a piece with LF."""
         if self._ends_with_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._ends_with_cr = False

@@ -174,5 +174,6 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 
 MAX_MANIFEST_BYTES = 1 << 20
-"""Maximum size of a YAML file in bytes. Aliases are refused because they could expand even a small file a millionfold.
+"""YAML files larger than this many bytes are refused. Aliases are refused because they could expand even a small file a
+millionfold.
 """

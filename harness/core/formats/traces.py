@@ -47,8 +47,7 @@ class Trace(NamedTuple):
     lines: Array
     """(n,) line numbers in the file, starting with 1."""
     left_out: int
-    """Number of requests that were left out because they failed during the recording, that is, lack a prompt or an
-    answer.
+    """Number of requests that were left out because they failed during the recording and lack a prompt or an answer.
     """
 
 

@@ -53,8 +53,8 @@ class Collector:
 def from_environment(
     variables: Mapping[str, str], path: str = TRACES, option: str = "--otlp", url: str = ""
 ) -> Collector:
-    """Returns the collector that OTEL_EXPORTER_OTLP_TRACES_* (or METRICS_*) defines or, if these variables are not set,
-    the collector that OTEL_EXPORTER_OTLP_* defines.
+    """Returns the collector that OTEL_EXPORTER_OTLP_TRACES_* (or METRICS_*) defines. If these variables are not set,
+    returns the collector that OTEL_EXPORTER_OTLP_* defines.
 
     path: TRACES or METRICS. url: replaces the address in the variables. Raises a single ConfigError that lists every
     problem.
@@ -144,7 +144,7 @@ def _pem(text: str) -> Path | None:
 
 
 def post(messages: Iterable[Message], collector: Collector) -> None:
-    """Posts the messages, and uses neither proxies nor redirects. Raises ConfigError if the collector refuses any
+    """Posts the messages without using proxies or following redirects. Raises ConfigError if the collector refuses any
     message.
     """
     parts = urlsplit(collector.url)

@@ -1,4 +1,4 @@
-"""Writes CSV files in such a way that spreadsheets do not interpret texts as formulas."""
+"""Writes CSV files so that spreadsheets do not interpret texts as formulas."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 
 _FORMULA = tuple("=+-@\t\r")
-"""Characters that make a cell a formula if the cell begins with one of them. Source: OWASP, CSV Injection."""
+"""A cell that begins with one of these characters is a formula. Source: OWASP, CSV Injection."""
 
 
 def cell(value: object) -> object:

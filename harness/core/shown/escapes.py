@@ -3,10 +3,10 @@
 import re
 
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line feed, DEL, C1
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 controls (except tab and line feed), DEL and C1 controls
     # Line separators, and marks that reverse the direction of text.
     "\u2028\u2029\u202a-\u202e\u2066-\u2069"
-    "\ud800-\udfff]"  # surrogates, which stand for bytes in a file name that are not UTF-8
+    "\ud800-\udfff]"  # surrogates, which stand for file-name bytes that are not UTF-8
 )
 
 

@@ -102,8 +102,8 @@ def masked_values(value: Any) -> Any:
     """Returns a JSON value after applying `masked` to every text in it, except the keys of objects.
 
     Short secrets are not masked in a text that is a single word, because programs may read such names, paths, URLs,
-    types and digests. The values of all keys are masked, because a list of the keys with texts from outside would be
-    incomplete: servers may also repeat secrets in names.
+    types and digests. The values of all keys are masked, because servers may repeat secrets under any key, even in
+    names.
     """
     if not _patterns:
         return value

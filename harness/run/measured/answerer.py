@@ -1,4 +1,4 @@
-"""Answers batches without LoadGen, through the dataset, backend and postprocessing of one instance."""
+"""Processes batches without LoadGen, through the dataset, backend and postprocessing of one instance."""
 
 import threading
 import time

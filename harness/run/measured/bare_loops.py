@@ -36,8 +36,8 @@ PATIENCE = 2
 """
 
 _QUIET = 0.25
-"""This quantile of a size's batch times decides whether larger sizes are tried. The quantile is low, because other load
-on the machine only adds time.
+"""The decision to try larger sizes uses this quantile of the batch times. The quantile is low, because other load on
+the machine only adds time.
 """
 
 SAMPLES = 64
@@ -83,7 +83,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
 
 
 def _other_values(backend: Backend) -> Mapping[str, Sequence[str]]:
-    """Returns the values of tunable options, except the values that the backend currently uses."""
+    """Returns, for each tunable option, the values that the backend does not currently use."""
     tunable: Mapping[str, Sequence[str]] = getattr(backend, "tunable", {})
     words = {True: "on", False: "off"}
     has = {k: words[v] if isinstance(v, bool) else v for k, v in backend.describe().items()}

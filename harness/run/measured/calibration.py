@@ -1,7 +1,7 @@
 """Measures the rates and latencies that determine the number of queries in a load plan.
 
-Consecutive calls process different samples. With the same samples, a backend or processor with a cache would seem
-faster than in the run.
+Consecutive calls process different samples. If samples were repeated, a cache in the backend or the processor would
+make the model seem faster than in the run.
 """
 
 import time
@@ -16,8 +16,8 @@ from harness.run.measured.placement.lone import query_ns
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
-"""Percentile of a batch size's times that --dispatch deadline uses for planning. With the median, half of the batches
-that are planned to finish just in time would be late.
+"""`--dispatch deadline` plans with this percentile of the times measured for each batch size. If the median were used,
+half of the batches that are planned to finish just in time would be late.
 """
 
 

@@ -34,8 +34,9 @@ class SampleCallbacks:
     Garbage collection is off between load and unload, in this process and in the processes of `separate`.
 
     LoadGen calls `load` and `unload` on its issuing thread. After `load`, that thread is bound to `cpus` (() for any).
-    Binding the thread earlier would also bind the threads that LoadGen and the dataset start before `load`, which must
-    not share these processors. If LoadGen's thread only issues queries, it also gets a short time slice.
+    The thread is not bound earlier, because threads that LoadGen and the dataset start before `load` would inherit the
+    binding, and they must not share these processors. If LoadGen's thread only issues queries, it also gets a short
+    time slice.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class SampleCallbacks:
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """Time slice of LoadGen's thread, or the reason why the kernel's default remained.
+        """Time slice of LoadGen's thread, or the reason why the thread kept the kernel's default.
 
         Empty if the default is intended.
         """
@@ -86,7 +87,7 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
-        # The garbage collector no longer scans the objects that exist at this point.
+        # From now on, the garbage collector skips the objects that already exist.
         gc.freeze()
         gc.disable()
         run_on(self._cpus)

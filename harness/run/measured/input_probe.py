@@ -57,11 +57,11 @@ def probe(
     most_s: float,
     tolerance: float,
 ) -> Mapping[str, Any]:
-    """Returns `probed` for the `ended` message, which harness/results/evidence/input_probe.py reads.
+    """Returns `probed` for the `ended` message; harness/results/evidence/input_probe.py reads this entry.
 
     loaded: samples that the dataset has loaded. sizes: batch sizes, best first. The first size that takes no
-    longer than most_s is probed. A probe ends early after twice most_s. tolerance: maximum difference between equal
-    answers, as in `is_close`.
+    longer than most_s is probed. A probe ends early after twice most_s. tolerance: maximum difference between two
+    answers that count as equal, as in `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -241,9 +241,9 @@ def _copy(inputs: Inputs) -> Inputs:
 class _Change:
     """Makes batches that differ slightly from a given batch and from each other.
 
-    If the inputs contain floats, adds up to CHANGE times each array's range to them, but stays within the range.
-    Otherwise, takes the input with the most distinct integers, and replaces one integer per sample by another integer
-    of that input.
+    If the inputs contain floats, changes each float by at most CHANGE times its array's range, and keeps the float
+    within the range. Otherwise, takes the input with the most distinct integers, and replaces one integer per sample
+    with another integer from that input.
     """
 
     def __init__(self, inputs: Inputs) -> None:

@@ -19,7 +19,7 @@ def run_load(
 ) -> None:
     """Runs the load on a new thread, and waits until every query is answered. Raises the error that ended the run.
 
-    name: has the same meaning as in `start_test`.
+    name: see `start_test`.
     """
     settings = settings_for(plan) if scheduler is None else None
 

@@ -64,7 +64,8 @@ def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
 
     If the thread ended earlier, LoadGen would free the thread's log buffers in the next run, and might access them
     afterwards.
-    Source: IOThread in logging.cc of LoadGen 6.0.17 erases the logger of an ended thread and then swaps its buffers.
+    Source: logging.cc of LoadGen 6.0.17, where IOThread erases the logger of an ended thread and then swaps its
+    buffers.
     """
     try:
         work()

@@ -134,7 +134,7 @@ class Scheduler:
         samples: Array,
         begin: Callable[[], int] = wall_ns,
     ) -> None:
-        """samples: (queries,) dataset index of each query. begin: has the same meaning as in `scheduler_for`."""
+        """samples: (queries,) dataset index of each query. begin: see `scheduler_for`."""
         self._journal = journal
         self._start_ns = begin
         self._held = list(range(plan.performance_count))
@@ -185,8 +185,8 @@ class Scheduler:
 class Replay(Scheduler):
     """Issues each query at its due time, and all overdue queries in one call, as LoadGen does.
 
-    Sleeps until the next query is due, as LoadGen does (sleep_until). Does not spin for the last microseconds,
-    because a spinning Python thread would take the GIL from the threads that answer.
+    Sleeps until the next query is due, as LoadGen does (sleep_until). Does not spin for the last microseconds, because
+    a spinning Python thread would take the GIL from the threads that run the model.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class ClosedLoop(Scheduler):
         issue(*self._ids_and_indices(0, self._end))
         self._issue = issue
         if self._receiver is not None:
-            self._receiver.wake()  # queries may have been answered before the receiver listened
+            self._receiver.wake()  # queries may have been answered before the receiver began to listen
             self._all_issued.wait()
             return
         while not self._is_over:

@@ -48,12 +48,13 @@ from harness.wire.remote_backend import RemoteBackend
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Loading samples before the run may take this long. Within this limit, SAMPLES samples or two of the largest batches
-are loaded, whichever is more.
+"""The samples of the largest batch are always loaded before the run. More samples are loaded only if they load within
+this time: up to SAMPLES samples or two of the largest batches, whichever is more.
 """
 
 PROBE_LIMIT_S = 20.0
-"""The probe after the run may take this long, because the supervisor waits only two minutes for the end of a run."""
+"""The probe after the run gets at most this long, because the supervisor waits only two minutes for the end of a run.
+"""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on the output for one sample. Raises a ConfigError that names the field."""
@@ -99,7 +100,7 @@ class Preparation:
         query_samples: samples per query. may_vary: whether samples may differ in shape. may_shrink: whether `run`
         chooses Offline's batch size, up to max_batch. threads: number of threads per instance. reopen: if set, `run`
         chooses the number of threads of the only instance, up to `threads`. report_alive: `finish` calls this function
-        after batches. no_schedule, no_probe: have the same meaning as in `System`.
+        after batches. no_schedule, no_probe: see `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -131,7 +132,7 @@ class Preparation:
         self.curve: list[tuple[int, int]] = []
         """Pairs (samples, ns) for warm batches; `run` sets them if the dispatcher plans with these times."""
         self.lengths: Lengths | None = None
-        """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
+        """Returns the lengths of samples; set by `finish` if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None
         """The wide instance, which answers a query when no other query waits; None if the run has only ordinary instances.
 
@@ -235,7 +236,7 @@ class Preparation:
     def _warm_up(self) -> Warmth:
         """Warms up. Always checks the manifest's steps. Checks the samples' numbers only if answering fails.
 
-        These checks raise more precise errors than a failed answer.
+        Both checks raise more precise errors than a failed answer.
         """
         alone = self._loaded if self._may_vary else ()
         try:
@@ -264,7 +265,7 @@ class Preparation:
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
-            # A closed loop has no schedule, and a server has a separate queue, so neither can be simulated.
+            # A closed loop has no schedule, and a server keeps a separate queue, so neither can be simulated.
             with self._warming():
                 self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
@@ -353,7 +354,7 @@ class Preparation:
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         found = calibrate_latency(self.answerers[0], self._query, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
-        # LoadGen sets the size of an official run, so such a run does not need the rate of issuing.
+        # LoadGen sets the size of an official run, so such a run does not need the issue rate.
         if self._config.mlperf:
             return found
         return {**found, "issued_per_s": 1 / (mean_s + self._loadgen_s())}

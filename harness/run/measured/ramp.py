@@ -116,8 +116,8 @@ class RampAndHold(Scheduler):
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
-        # The previous step is watched, too, because answers of this step may still arrive. A hold begins only when all
-        # answers have arrived.
+        # The previous step is watched, too, because the last answers to its queries may still arrive. A hold begins
+        # only when all answers have arrived.
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s

@@ -19,7 +19,8 @@ from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""The loops take this share of the run's expected duration before the run, and take as long again after the run."""
+"""The loops before the run take this share of the run's expected duration; the loops after the run take as long again.
+"""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
@@ -45,7 +46,7 @@ def measure(
     Raises the errors of a backend.
 
     batches: a few batches per size, in ascending order of size. limit_s: time limit for all sizes together. most_s:
-    maximum time for timing each size LEAST_REPETITIONS times. After this time, all further sizes are skipped except the
+    maximum time for LEAST_REPETITIONS batches of every size. After this time, all further sizes are skipped except the
     largest. The largest size is timed once, so that skipped sizes lie between measured sizes.
     pauses: whether to pause before each batch, as between the queries of a stream.
     """

@@ -133,7 +133,7 @@ class Sessions(Scheduler):
     def in_order(self) -> list[int]:
         """Returns the sample of each issued query, sorted by the start order of sessions and then by turn.
 
-        The order does not depend on the times of answers.
+        The order does not depend on when answers arrive.
         """
         samples, session = self._samples[: self._end], self._session[: self._end]
         found: list[int] = samples[np.lexsort((samples, session))].tolist()
@@ -232,7 +232,7 @@ class Sessions(Scheduler):
             session.answers[sample] = answer
         if not session.broken:
             for turn in self._next[sample]:
-                # The session was cut before this turn, because the run has no more queries.
+                # The session was cut off before this turn, because the run has no more queries.
                 if turn not in session.waits:
                     continue
                 session.waits[turn] -= 1
@@ -249,7 +249,7 @@ class Sessions(Scheduler):
             self._follow(session, now_ns)
 
     def _follow(self, session: _Session, now_ns: int) -> None:
-        """Ends a session, and begins the next session if the next session was waiting for this end."""
+        """Ends a session, and begins the next session if it was waiting for a session to end."""
         self._going -= 1
         self._room += session.unsent
         self._working.discard(next(iter(session.waits)))
@@ -257,7 +257,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # the turns that were not sent leave queries for another session
+                self._arrive()  # unsent turns leave queries for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]

@@ -18,14 +18,13 @@ COVER_LIMIT_S = 10.0
 """After this time, the remaining batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""Time limit for all instances together. If the latency still falls after this time, the latency is reported as not
-flat.
+"""Time limit for all instances together. If the latency is still falling after this time, it is reported as not flat.
 """
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
 """The latency is flat if FLAT_ROUNDS consecutive rounds were not faster than the best earlier round by FLAT_SHARE.
-Slower rounds count, too, because they come from other load on the machine, not from a cold model.
+Slower rounds count, too, because other load on the machine causes them, not a cold model.
 """
 
 MOST_ROUNDS = 50
@@ -89,8 +88,8 @@ def warm_up(
 
     sizes: every batch size that can occur, ascending. batch_of: returns the given number of indices. `batch_of` is
     called for each batch, because the indices for all sizes of a large --max-batch would exhaust the memory. Each call
-    returns different indices, because a backend may cache the last inputs.
-    alone: samples that the first instance answers one by one, because answers may differ in shape.
+    returns different indices, because a backend may cache the last inputs. alone: samples that the first instance
+    processes one by one, because answers may differ in shape.
     """
     start = time.monotonic()
     smallest, largest = batch_of(sizes[0]), batch_of(sizes[-1])
@@ -158,7 +157,7 @@ def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerR
 def _cover(
     answerers: Sequence[Answerer], sizes: Sequence[int], batch_of: Callable[[int], list[int]]
 ) -> int:
-    """Answers one batch of every size on every instance, largest first. Returns the number of skipped sizes."""
+    """Processes one batch of every size on every instance, largest first. Returns the number of skipped sizes."""
     deadline = time.monotonic() + COVER_LIMIT_S
     done = [0] * len(answerers)
 
@@ -176,7 +175,7 @@ def _cover(
 def until_flat(
     each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
 ) -> tuple[int, bool]:
-    """Answers batches in rounds until the latency is flat. Each round has one batch per size, largest first.
+    """Processes batches in rounds until the latency is flat. Each round has one batch per size, largest first.
 
     The largest size is timed at least once. Two sets of batches alternate. A round is compared only with rounds of
     the same set, because samples may differ in length. Returns the median time of the slowest size in ns, and whether

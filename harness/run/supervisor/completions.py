@@ -116,7 +116,8 @@ class NewRows:
         return Samples(size, order, entry_ns, self.scheduled_ns(order, entry_ns), completed_ns)
 
     def scheduled_ns(self, order: Array, entry_ns: Array) -> Array:
-        """Returns (n,) due times of samples, for the earliest possible start seen so far. n is at least 1.
+        """Returns (n,) due times of samples, computed from the earliest start that the rows read so far allow. n is at
+        least 1.
 
         order, entry_ns: (n,) the samples' positions in the order of issue, and the times of their callbacks.
         """
@@ -171,8 +172,8 @@ def read_completions(
     counts: number of rows to read per worker; None: all rows.
 
     shortest_ns: LoadGen's shortest latency, if LoadGen logged one. The journal does not show when the schedule started,
-    because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows the length of this
-    time, because the fastest sample is the least disturbed. The time until the first callback counts as issue delay.
+    because LoadGen makes the first callback some time later. LoadGen's shortest latency shows how much later, because
+    the fastest sample is the least disturbed. The time from the start to the first callback counts as issue delay.
     """
     issued = journal.issued
     ends = [None] * journal.workers if counts is None else counts
@@ -248,7 +249,7 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
     """
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
-    # A failed request with equal times got no reply, so its missing stamp does not count.
+    # A failed request whose arrival and read times are equal got no reply, so its missing stamp does not count.
     replied = (columns["failed"] == 0) | (arrived_ns != read_ns)
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
@@ -287,8 +288,8 @@ def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan
         return entry_ns  # a placeholder: the due times come from the ramp's file
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
-        # A run that was cut off may lack answers. The answers that come after a missing one would then seem to free its
-        # place.
+        # A run that was cut off may lack answers. A later answer would then seem to free the place of the missing
+        # answer's query.
         return np.minimum(freed, columns["entry_ns"])
     planned = planned_ns(plan, plan.query_count)
     assert planned is not None

@@ -14,7 +14,7 @@ from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.watchdog import Now
 
 UNSEEN_NS = 100 * NS_PER_MS
-"""An answered query may look unanswered for this time, because a batch's row is written after its answer."""
+"""An answered query may look unanswered for this long, because a batch's row is written after its answer."""
 
 LEFT_SHARE = 0.02
 GROWN_SHARE = 0.10

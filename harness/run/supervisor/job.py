@@ -64,7 +64,7 @@ def execute(
 ) -> int:
     """Makes one run as configured, prints its table (or JSON) and returns the exit status.
 
-    details: whether every number is printed. performance_run: has the same meaning as in `measure`.
+    details: whether every number is printed. performance_run: see `measure`.
     """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
@@ -273,7 +273,7 @@ class _Job:
     def _score(self) -> None:
         """Makes the accuracy run and scores it. If a score is impossible, only records the reason."""
         findings, run = self._findings, self._findings.resolved
-        # None unless the performance run has loaded the model and the data.
+        # `loaded` is None unless the performance run has loaded the model and the data.
         loaded = findings.loaded
         pointless = nodes.no_score(findings.performance)
         if loaded is not None:

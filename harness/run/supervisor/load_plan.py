@@ -34,7 +34,8 @@ BYTES_PER_OFFLINE_SAMPLE = 155
 """Measured number of bytes that LoadGen keeps per query and, in Offline, per sample."""
 
 BYTES_PER_SCHEDULED_QUERY = 24
-"""Bytes per query in the harness's scheduler: two due times (after the start and on the clock), and the sample."""
+"""Bytes per query in the harness's scheduler: two due times (relative to the start, and on the clock), and the sample.
+"""
 
 BYTES_PER_EVALUATED_SAMPLE = 150
 """Measured number of bytes that both processes hold per sample while the finished run is evaluated.
@@ -334,7 +335,7 @@ ACCURACY_QPS = 100_000.0
 def accuracy_plan(
     scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded
 ) -> LoadPlan:
-    """Plans a run that answers every sample of the dataset once."""
+    """Plans a run that processes every sample of the dataset once."""
     return LoadPlan(
         scenario=config.scenario,
         accuracy=True,
@@ -454,7 +455,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # A run counts as hung only after requests have timed out and the run has had time to give up a lost server.
+    # A run counts as hung only after requests have timed out and the run has had time to give up on a lost server.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -144,8 +144,8 @@ class Supervised(ABC):
     ) -> dict[str, Any]:
         """Returns the next message, which must be one of `events`.
 
-        Raises BadMessage, the error that the process sends, or PluginUnavailable if the process died or was silent.
-        limit_s: the longest time without any message, including messages about the progress of loading.
+        Raises BadMessage, the error that the process sends, or PluginUnavailable if the process died or sent nothing in
+        time. limit_s: the longest time without any message, including messages about the progress of loading.
         """
         try:
             message = self._receive(limit_s, "loading", *events, while_waiting=self._while_waiting)
@@ -361,7 +361,9 @@ class MeasuredProcess(Supervised):
 def _goes_on(
     message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
-    """Returns whether the message only reports that the dataset is loading or that batches before the run continue."""
+    """Returns whether the message only reports that the dataset is loading or that batches before the run are in
+    progress.
+    """
     if message is None or message["event"] not in ("loading", "alive"):
         return False
     watchdog.still_loading()

@@ -161,7 +161,7 @@ def _check_extras(config: RunConfig, metric: str | None) -> None:
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:
-    """Downloads or creates the model's file if it is missing, so that the measured process has it.
+    """Downloads or creates the model's file if it is missing, so that the measured process can load the file.
 
     The formats that the backend reads are looked up only if the file may be missing, because the look-up may import the
     backend.

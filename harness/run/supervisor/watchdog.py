@@ -10,7 +10,7 @@ from harness.run.supervisor.metrics.histogram import Histogram
 
 _BUCKETS_PER_DECADE = 40
 _EDGES_NS = 10 ** np.arange(2, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
-"""Edges from 100 ns to 1000 s. With these edges, the running percentile is accurate to 6 %."""
+"""The histogram's edges, from 100 ns to 1000 s. With these edges, the running percentile is accurate to 6 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Watchdog:
         self._all_samples = plan.planned_samples
 
     def look(self) -> Now:
-        # In this order, because a sample may be issued and completed between two reads.
+        # `completed` is read first, because a sample may be issued and completed between the two reads.
         completed, issued = self._journal.completed, self._journal.issued
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()

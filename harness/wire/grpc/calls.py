@@ -320,7 +320,7 @@ class Calls:
         self._ended.put((flight, channel, future))
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Returns calls that have ended, waiting at most timeout_s, and starts waiting calls."""
+        """Waits at most timeout_s, returns calls that have ended, and makes calls that were waiting."""
         return self._turn_alone(timeout_s) if self._alone else self._turn(timeout_s)
 
     def _turn(self, timeout_s: float) -> list[Flight]:

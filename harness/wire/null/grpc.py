@@ -1,4 +1,4 @@
-"""Replies to every gRPC call with the same message: the null server's loop for HTTP/2 (RFC 9113).
+"""The null server's loop for HTTP/2 (RFC 9113), which replies to every gRPC call with the same message.
 
 The server never decodes a call's headers, because the reply does not depend on the headers. The server therefore does
 not need HPACK.

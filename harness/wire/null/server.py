@@ -36,7 +36,7 @@ _START_LIMIT_S = 30.0
 
 
 class NullServer:
-    """A server that runs until the `with` block ends, or the thread that entered the block ends.
+    """A server that runs until the `with` block ends, or until the thread that entered the block ends.
 
     with NullServer(reply) as server:
         ...  # server.url

@@ -1,7 +1,7 @@
 """Measures the client's highest rate (ceiling) and lowest latency (floor) with a server that answers immediately.
 
 Requests, sizes and connections are the same as in the run. This null server is a separate process that shares the
-machine's cores. With the machine to itself, the client could only be faster.
+machine's cores. If the client had the machine to itself, the client could only be faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ CEILING_S = 1.0
 TIMEOUT_S = 10.0
 _FIRST_ROUND = 512
 _MOST_SAMPLES = 500_000
-"""Number of samples in the first round, and maximum number of samples in a round."""
+"""The first round issues about _FIRST_ROUND samples, and no round issues more than _MOST_SAMPLES."""
 
 _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
 

@@ -28,7 +28,7 @@ from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
-"""One call of LoadGen completes answers of at most this total size in bytes."""
+"""One LoadGen call completes at most this many bytes of answers."""
 
 _POLL_S = 0.1
 _STALE_NS = 50 * NS_PER_MS
@@ -50,13 +50,13 @@ def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
 
 
 class Issued(Protocol):
-    """Stores a callback of LoadGen in the journal, as Issuer does."""
+    """Stores the samples of a LoadGen callback in the journal, as Issuer does."""
 
     def issued(self, samples: int, entry_ns: int, /) -> int: ...
 
 
 class Rows(Protocol):
-    """Writes the row of a reply into the journal, as RemoteWriter does."""
+    """Writes a reply's row to the journal, as RemoteWriter does."""
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None: ...
 
@@ -216,8 +216,8 @@ class Delivery:
         self._note(flight, failed, decoded_ns, completed_ns)
 
     def _tell(self, flights: Sequence[Flight]) -> None:
-        """Reports tokens to LoadGen, which refuses an answer before its first token. If an answer has shown no token,
-        reports its first token now.
+        """Reports the token counts to LoadGen. First reports the first token of each answer that has shown no token,
+        because LoadGen refuses an answer before its first token.
         """
         if self.first_tokens:
             late = [flight for flight in flights if not flight.chunks]
@@ -249,7 +249,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived, so the whole time counts as server time
+        if not flight.arrived_ns:  # nothing arrived, so all the time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -290,7 +290,7 @@ class Delivery:
 
 
 def _row_of(outputs: Outputs) -> Array:
-    """Returns the numbers of the only sample; an empty array if the output contains objects instead of numbers."""
+    """Returns the numbers of the single sample; an empty array if the output contains objects instead of numbers."""
     row = outputs[0] if type(outputs) is list else None
     if isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind != "O":
         return row
@@ -339,8 +339,8 @@ def _requests(
     """Returns the requests of one callback. first: position of the first sample in issue order. most: maximum number of
     samples per request.
 
-    sharers: number of instances that share the last samples evenly, so that all end together; 0 if the last samples
-    are not shared.
+    sharers: number of instances that share the last samples evenly, so that all instances finish together; 0 if the
+    last samples are not shared.
     """
     count = len(ids)
     if count <= most:
@@ -380,7 +380,7 @@ class DirectDispatcher:
         """The receiving thread calls this function after each turn."""
         self._stopped = False
         self.busy_shares: list[float] = []
-        """Share of each second in which the receiving thread was busy."""
+        """For each second, the share of time in which the receiving thread was busy."""
         self._thread = threading.Thread(target=self._receive, name=f"{WORKER}0", daemon=True)
         self._thread.start()
 

@@ -1,6 +1,6 @@
-"""Reads the name of every server, as MLPerf's Network division requires from a query dispatch library (QDL).
+"""Reads the name of every server, which MLPerf's Network division requires of a query dispatch library (QDL).
 
-The name of the system must contain "Network SUT", the QDL must get it with a round trip to each node, and each node
+The system's name must contain "Network SUT", the QDL must obtain the name with a round trip to each node, and each node
 must have a unique name. Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints".
 """
 
@@ -70,10 +70,10 @@ class Nodes:
         return Node(name, took_ns)
 
     def sut_name(self) -> str:
-        """Asks every server for its name, and returns the SUT name for LoadGen. An error would crash LoadGen.
+        """Asks every server for its name, and returns the SUT name for LoadGen. Never raises an error, because an error
+        would crash LoadGen.
 
-        If a server does not answer, or if the server's name has changed, the SUT name lacks the words that the rules
-        require.
+        If a server does not reply or its name has changed, the SUT name lacks the words that the rules require.
         """
         self.given = self._sut_name()
         return self.given

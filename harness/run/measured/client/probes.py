@@ -33,7 +33,7 @@ rate even if every probe takes BUSY_S.
 """
 
 LAST_S = 10.0
-"""After the load, the last probes may take this long."""
+"""After the load, the harness waits at most this long for the last probes."""
 
 _TURN_S = 0.05
 _LOOK_S = 0.002
@@ -67,7 +67,7 @@ class Probes:
 
     def rehearse(self, remote: Remote, dataset: Dataset, sample: int) -> None:
         """Makes the probe's request, and times the request without load. Raises ConfigError if the server does not
-        answer the request.
+        reply to the request.
 
         sample: dataset index of a loaded sample, which is sent if the plug-in has no smaller request.
         """

@@ -23,7 +23,7 @@ from harness.wire.remote_backend import RemoteBackend
 ROUNDS = 40
 FEWEST_ROUNDS = 8
 LEAST_S = 2.0
-"""Even after a short run, the probe may take this long."""
+"""Even after a short run, the probe may take up to this long."""
 
 LIMIT_S = 0.5
 """After this time, the probe ends if it has finished FEWEST_ROUNDS rounds."""
@@ -45,7 +45,7 @@ def probe(
 
     If the server refused most changed prompts but no other prompts, also returns the server's error message. loaded:
     samples that the dataset has loaded. most_s: time in which FEWEST_ROUNDS rounds must fit; raised to LEAST_S if it is
-    shorter. The probe ends after twice this time.
+    shorter. After twice this time, the probe ends in any case.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -138,7 +138,7 @@ def _one_token(content: Mapping[str, Any]) -> bytes:
 
 
 def _with_new_begin(content: Mapping[str, Any], random: Random) -> Mapping[str, Any]:
-    """Returns the prompt with its first parts in a different order. The number of tokens remains (nearly) the same."""
+    """Returns the prompt with its first parts in a different order. Keeps the number of tokens (nearly) the same."""
     if "prompt" in content:
         return {**content, "prompt": _shuffled(content["prompt"], random)}
     messages = [*content["messages"]]
@@ -160,7 +160,7 @@ def _shuffled(prompt: Any, random: Random) -> Any:
 
 
 def _begin_shuffled(parts: Sequence[Any], random: Random) -> list[Any]:
-    """Shuffles the first parts until the first part differs. Returns `parts` unchanged if that is impossible."""
+    """Shuffles the first parts until a different part comes first. Returns `parts` unchanged if that is impossible."""
     begin, rest = [*parts[:CHANGED_PARTS]], parts[CHANGED_PARTS:]
     if len(begin) < FEWEST_PARTS or all(part == begin[0] for part in begin):
         return [*parts]

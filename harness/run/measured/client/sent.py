@@ -11,14 +11,15 @@ from harness.remote import HasSent, Remote
 from harness.types import Dataset, HasLiveHistory
 
 SENT_S = 20.0
-"""The digest and the count may take this long, because the supervisor waits only a few minutes for the `ended` message.
+"""After this time, the digest and the count are abandoned, because the supervisor waits only a few minutes for the
+`ended` message.
 """
 
 _LOADED = 256
 """This many samples are loaded at once."""
 
 NOTHING: Mapping[str, Any] = {"bodies_sha256": None, "reusable": None, "block_tokens": None}
-"""Summary if the requests are unknown."""
+"""The summary of a run whose requests are unknown."""
 
 
 class _TooLate(Exception):
@@ -28,8 +29,8 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns some keys of `tokens` in the `ended` message. Loads samples after the run, and makes the samples'
-    requests again.
+    """Returns part of `tokens` for the `ended` message. After the run, loads the samples and makes their requests
+    again.
 
     issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on
     time; None if the issue order does not depend on time.

@@ -14,7 +14,7 @@ from harness.remote import Reply, ServerTotals
 
 HEADER = "Server-Timing"
 MOST_HEADS = 65_536
-"""At most this many reply heads are kept. These heads take 16 MB."""
+"""Only this many of the most recent reply heads (16 MB) are kept."""
 
 MOST_NS = 10**15
 """A reported time above this limit (eleven days) is ignored as implausible."""

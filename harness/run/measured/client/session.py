@@ -1,5 +1,5 @@
-"""The session of one run with its servers. The session opens and tests connections before the run, and summarises the
-run.
+"""The session between one run and its servers. The session opens and tests connections before the run, and summarises
+the run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -147,7 +147,8 @@ class Session:
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Sends one request on each connection, and measures the client's ceiling and floor.
 
-        These requests also consume the kernel's first time stamps on a connection, which may be stale. Raises
+        These requests also consume the kernel's first time stamps on each connection, because the first stamps may be
+        stale. Raises
         ConfigError if a server does not answer with this model. loaded: dataset indices of loaded samples.
         """
         if self._shared is not None:
@@ -167,7 +168,7 @@ class Session:
         self._rest()
         if self.probes is not None:
             self.probes.rehearse(self._remote, self._answerer.dataset, loaded[0])
-        # A server that refuses only some requests is just busy. The run counts such failures.
+        # A server that refuses only some requests is just busy, so the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
                 f"--url {self._urls[number]} cannot be used ({one_line(refused[number])}): drop it, or make that server serve "
@@ -354,7 +355,7 @@ class Session:
     def summary(
         self, failures: Failures, in_order: Sequence[int] | None = None
     ) -> Mapping[str, Any]:
-        """Returns `client` for the `ended` message. in_order: has the same meaning as in `sent.summary`."""
+        """Returns `client` for the `ended` message. in_order: see `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -379,8 +380,8 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns the reason why the run gave up its servers; otherwise, lists the servers whose queries other servers
-        answered, or returns ''.
+        """Returns the reason why the run gave up its servers. Otherwise, returns the list of servers whose queries
+        other servers answered, or ''.
         """
         if self._flights.gone is not None:
             return str(self._flights.gone)

@@ -1,4 +1,4 @@
-"""Compares how fast tokens without text arrive with how fast other tokens arrive.
+"""Compares how fast tokens arrive with and without text.
 
 Tokens without text occur if a request makes the model continue after the end of its answer. An honest server computes
 such a token like any other token. A server that only counts such tokens, without computing them, sends them
@@ -26,7 +26,8 @@ because a draft model can correctly guess many such tokens in a row.
 
 
 class Tails:
-    """Counts the streams that contain tokens without text, and the streams in which these tokens arrived at once."""
+    """Counts the streams that contain tokens without text, and the streams in which all these tokens arrived together.
+    """
 
     def __init__(self) -> None:
         self.streams = 0
@@ -37,8 +38,8 @@ class Tails:
     ) -> None:
         """Adds a stream.
 
-        arrivals: has the same form as Flight.chunks. end_ns: time stamp of the last byte. exact: whether `arrivals`
-        contains token counts instead of chunk counts.
+        arrivals: as in Flight.chunks. end_ns: time stamp of the last byte. exact: whether `arrivals` contains token
+        counts instead of chunk counts.
         """
         if usage.silent < LEAST_TOKENS or not arrivals:
             return

@@ -47,8 +47,8 @@ NOTHING_COMPARED = dict.fromkeys(
 """The counts in `tokens` for a run without a server, because such a run compares no prompts."""
 
 COMPARE_S = 10.0
-"""The comparison of token counts with prompts may take this long. The supervisor waits only a few minutes for the
-`ended` message.
+"""The comparison of token counts with prompts ends after this time, because the supervisor waits only a few minutes for
+the `ended` message.
 """
 
 _LOADED = 256
@@ -234,7 +234,7 @@ class Tokens:
     ) -> int:
         """Adds a streamed answer, and returns its number of late tokens.
 
-        arrivals: has the same form as Flight.chunks. tokens: number of tokens in the answer.
+        arrivals: as in Flight.chunks. tokens: number of tokens in the answer.
         """
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
@@ -248,7 +248,7 @@ class Tokens:
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
         """Adds an answer that this process generated, and returns its number of late tokens.
 
-        stamps_ns: time stamp of each token. index: has the same meaning as in `add`.
+        stamps_ns: time stamp of each token. index: see `add`.
         """
         self.add(usage, index)
         count = len(stamps_ns)
@@ -350,8 +350,8 @@ class Tokens:
         """Compares the server's counts with the sent prompts: token IDs are compared exactly, and other prompts by
         bounds.
 
-        Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, only the remaining
-        prompts are not compared.
+        Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, the comparison
+        covers only the prompts loaded until then.
         """
         self._count_held()
         sent: dict[int, Sent] = {}

@@ -1,4 +1,4 @@
-"""Chooses a run's dispatcher by the scenario, the options and the model's speed."""
+"""Chooses a run's dispatcher from the scenario, the options and the model's speed."""
 
 from collections.abc import Mapping, Sequence
 

@@ -22,9 +22,9 @@ from harness.types import Array
 class Deadlines:
     """Decides how many waiting samples form one batch, so that as few samples as possible are late.
 
-    All samples of a batch are answered when the batch ends, so the oldest sample limits the batch. Samples that will be
-    late in any case do not limit the batch. Other samples do not overtake late samples, because late samples would then
-    wait forever under load. Only one thread at a time may call the methods.
+    All samples of a batch are completed when the batch ends, so the oldest sample limits the batch's duration. Samples
+    that will be late in any case do not limit this duration. Other samples do not overtake late samples, because late
+    samples would then wait forever under load. Only one thread at a time may call the methods.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known during the run. curve:
     times of batches; index n contains the time of a batch of n samples.
@@ -130,7 +130,7 @@ class PlanningDispatcher(QueuedDispatcher):
             except Empty:
                 return
             if more is None:
-                self._queue.put(None)  # passes the end on to the next worker
+                self._queue.put(None)  # passes the end marker on to the next worker
                 return
             self._ids += more[0]
             self._indices += more[1]

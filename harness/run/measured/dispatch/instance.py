@@ -1,6 +1,6 @@
-"""Answers a batch on one copy of the model, takes the time stamps of the batch's stages, and writes its journal row.
+"""Processes a batch on one copy of the model, takes the time stamps of the batch's stages, and writes its journal row.
 
-Every sample of a batch is answered, even if the batch fails, because LoadGen would wait forever for a lost sample. The
+Every sample of a batch is completed, even if the batch fails, because LoadGen would wait forever for a lost sample. The
 hot path does not log and creates no object per sample.
 """
 
@@ -115,7 +115,7 @@ class Instance:
         self._failures = failures
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """Answers one batch.
+        """Processes one batch.
 
         first: issue order of the first sample. taken_ns: wall-clock time at which the batch was taken.
         """
@@ -133,7 +133,7 @@ class Instance:
             completed = self._responder.complete(ids, answers)
         except BaseException as e:  # noqa: BLE001 - a failed batch is counted and makes the run INVALID
             failed = 1
-            # Without a time stamp after batch(), the error came from batch().
+            # If no time stamp was taken after batch(), batch() raised the error.
             in_batch = gathered is taken_ns
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()

@@ -86,7 +86,7 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 
 
 class SlicedDispatcher(_Workers):
-    """Dispatches Offline's samples, which all arrive in one call. Workers take slices with a shared counter.
+    """Dispatches Offline's samples, which all arrive in one call. Workers claim slices through a shared counter.
 
     The counter is a range iterator, because taking its next value is atomic under the GIL. If samples differ in length,
     the samples are first sorted into batches of similar length. The sorting is part of the measured time.
@@ -211,7 +211,7 @@ class QueuedDispatcher(_Workers):
         while not queue.empty():
             more = queue.get()
             if more is None:
-                queue.put(None)  # passes the end on to the next worker
+                queue.put(None)  # passes the end marker on to the next worker
                 return
             self._ids += more[0]
             self._indices += more[1]

@@ -72,7 +72,7 @@ class _InWork:
 class GeneratingInstance:
     """One copy of a model, with everything needed to generate answers. Only one thread at a time may call the methods.
 
-    Every sample is answered, even after an error, because LoadGen would wait forever for a lost sample.
+    Every sample is completed, even after an error, because LoadGen would wait forever for a lost sample.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class GeneratingInstance:
         return not self._in_work
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Adds samples, which join at the next step. Answers a sample as failed if it cannot start."""
+        """Adds samples, which join at the next step. Completes a sample as failed if it cannot start."""
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)
@@ -191,11 +191,11 @@ class GeneratingInstance:
     def _fail(
         self, works: Sequence[_InWork], error: BaseException, dataset: Dataset | None = None
     ) -> None:
-        """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part raised
-        the error.
+        """Completes samples as failed. dataset: the dataset if its batch() raised the error; None if another part
+        raised the error.
         """
         self._failures.add(error, len(works), dataset=dataset)
-        if self._tells_first:  # LoadGen refuses an answer whose first token it has not seen
+        if self._tells_first:  # LoadGen refuses an answer before its first token
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:
                 self._responder.first_tokens(silent, [None] * len(silent))

@@ -20,7 +20,7 @@ class Request(NamedTuple):
     model: int
     """Number of the model in the set."""
     indices: Sequence[int]
-    """Index of the sample in the dataset of the model."""
+    """The sample's index in the dataset of its model."""
 
 
 class SetDataset:
@@ -36,7 +36,7 @@ class SetDataset:
         """datasets: one dataset per model; models may share a dataset.
 
         held: number of samples of each dataset that may be loaded. models: (samples,) model number of each sample.
-        about: result of `describe`.
+        about: returned by `describe`.
         """
         self._datasets = datasets
         self.synthetic = all(getattr(each, "synthetic", False) for each in datasets)

@@ -1,6 +1,6 @@
-"""Answers one sample with its model from the cache. Takes the time stamps and writes the journal row.
+"""Processes one sample with its model from the cache. Takes the time stamps and writes the journal row.
 
-A sample is answered even after an error.
+A sample is completed even after an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class SetBackend:
     """Presents the models of a set as one backend, for the batches before and after LoadGen's run."""
 
     def __init__(self, models: ResidentModels, about: Mapping[str, Any]) -> None:
-        """about: result of `describe`."""
+        """about: returned by `describe`."""
         self._models = models
         self._about = about
 
@@ -114,7 +114,7 @@ class SetInstance(Instance):
         self._fails = failures.add
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """Answers one sample. first: issue order of the sample. taken_ns: wall-clock time at which the sample was
+        """Processes one sample. first: issue order of the sample. taken_ns: wall-clock time at which the sample was
         taken.
         """
         gathered = acquired = inferred = taken_ns

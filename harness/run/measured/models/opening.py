@@ -39,13 +39,13 @@ class Opened(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """Result of loading one model alone."""
+    """The result of loading one model alone."""
 
     dataset: Dataset
     held: int
     """Number of samples that may be loaded at once."""
     backend: Mapping[str, Any]
-    """Result of the backend's `describe`."""
+    """Result of the backend's `describe` method."""
     load_ns: int
     first_ns: int
     """Time of the first answer."""

@@ -21,7 +21,7 @@ from harness.wire.http1 import BadReply
 from harness.wire.remote_backend import Link
 
 LOAD_LIMIT_S = 600.0
-"""A node may take this long to load the samples of a run."""
+"""If a node takes longer than this to load the samples of a run, loading fails."""
 
 ASK_LIMIT_S = 10.0
 LEAVE_LIMIT_S = 1.0

@@ -80,7 +80,7 @@ class OpenNodes:
         the samples that arrived together (usually one), and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        # A stream needs one connection, because a stream issues a query only after the previous answer.
+        # A stream needs only one connection, because a stream issues a query only after the previous answer.
         if scenario.streams:
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch

@@ -1,4 +1,4 @@
-"""The session of one run with its nodes: their connections, journal rows and clocks."""
+"""The session between one run and its nodes: their connections, journal rows and clocks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +99,8 @@ class NodeSession(Session):
         return made
 
     def rows(self) -> Mapping[str, Array]:
-        """Returns columns with one entry per batch whose row a node reported, in any order. Call this after the run.
+        """Returns columns with one entry, in any order, for each batch whose row a node reported. Call this after the
+        run.
 
         first: issue order of the batch's first sample. node: node number. asked_ns, arrived_ns: times on this
         machine's clock. Columns in _STAMPS: times on the node's clock.
@@ -175,7 +176,8 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Returns two dictionaries by node number: the journals, and the reasons why journals are missing."""
+    """Returns each node's journal, or the reason why the journal is missing, as two dictionaries keyed by node number.
+    """
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:

@@ -65,8 +65,8 @@ class Choice(NamedTuple):
     answerer: Answerer
     threads: int
     times_ns: Sequence[tuple[int, int]] = ()
-    """Pairs (threads, time of a query in ns in the best turn), with the most threads first; () if fewer threads were
-    not tried.
+    """Pairs (threads, query time in ns in the best turn), with the most threads first; () if fewer threads were not
+    tried.
     """
 
 
@@ -118,7 +118,7 @@ class _Trial:
         self._answerer, self._open, self._all = usual, threads, threads
         self._reopen, self._query = reopen, query
         self.rounds: dict[int, list[float]] = {threads: []}
-        """Maps a thread count to the time of a query in ns in each turn with this count."""
+        """Maps a thread count to its query times in ns, one per turn."""
 
     def take_turn(self, threads: int) -> None:
         """Times queries with `threads` threads. If the model does not work with fewer threads, drops this thread count."""

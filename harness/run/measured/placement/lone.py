@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from harness.run.measured.answerer import Answerer
 
 PAUSE_NS = 10_000
-"""Time that LoadGen and the harness take between the end of a query and the next call of the model. Waiting threads may
-fall asleep during this time, so a loop without pauses would make the model seem too fast.
+"""Time that LoadGen and the harness take between the end of a query and the next model call. Waiting threads may fall
+asleep during this time, so a loop without pauses would make the model seem too fast.
 """
 
 
 def query_ns(each: Answerer, batches: Sequence[Sequence[int]]) -> int:
-    """Returns the time of one query, which is answered in these batches. Excludes the pause before the query."""
+    """Returns the time that it takes to answer one query in these batches. Excludes the pause before the query."""
     pause()
     return sum(each.time_ns(batch) for batch in batches)
 

@@ -1,9 +1,9 @@
 """Ends the OpenMP threads of the thread that has prepared a run.
 
 GNU OpenMP keeps one set of threads for each thread that calls it. If all sets together have more threads than there are
-processors, a thread that waits for work goes to sleep almost at once. Waking sleeping threads for each parallel loop
-takes longer than a small model computes. A run calls the model on other threads than the warm-up does, so the threads
-of the warm-up would slow down the whole run.
+processors, a thread that waits for work goes to sleep almost at once. For a small model, waking threads for each
+parallel loop takes longer than the computation. A run and its warm-up call the model on different threads, so the
+warm-up's threads would slow down the whole run.
 
 Source: GCC, libgomp/config/linux/wait.h, `gomp_throttled_spin_count_var`.
 """
@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 LIBRARY = "libgomp"
-"""The name of GNU OpenMP's library begins with this text. A process may have loaded several copies of the library,
-because wheels contain their own copy.
+"""Prefix of the file name of GNU OpenMP's library. A process may have loaded several copies of the library, because
+wheels contain their own copy.
 """
 
 _SOFT = 1
-"""omp_pause_soft in omp.h: settings are kept."""
+"""omp_pause_soft in omp.h, which keeps the settings."""
 
 
 def end_own_threads() -> None:

@@ -1,4 +1,4 @@
-"""Answers a batch with one frame per stream on one copy of the model, and writes its journal row."""
+"""Processes a batch with one frame per stream on one copy of the model, and writes its journal row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +15,7 @@ from harness.run.measured.streams.playing import Playing, Streams
 
 
 class StreamInstance:
-    """One copy of the model. Only one thread at a time may call the methods. cpus: has the same meaning as in
-    `Instance`.
+    """One copy of the model. Only one thread at a time may call the methods. cpus: see `Instance`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Keeps the sequence that each stream plays, the position in the sequence, and the state after the last frame.
 
-The state is stored with the stream, so that any instance may answer a frame of any stream. Only the instance that
-is answering a frame of the stream accesses the state (see `dispatch.py`).
+The state is stored with the stream, so that any instance may process a frame of any stream. Only the instance that is
+processing a frame of the stream accesses the state (see `dispatch.py`).
 """
 
 from collections.abc import Mapping, Sequence

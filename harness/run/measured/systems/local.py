@@ -107,7 +107,7 @@ class LocalModel(OneModel):
 
 
 def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Merges the summaries of all instances into one, with the maximum of each number and with all texts."""
+    """Merges the summaries of all instances into one, which contains the maximum of each number and all texts."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for each in used for name in each):
         values = [each[name] for each in used if name in each]

@@ -39,7 +39,7 @@ class ModelOnNodes(RemoteModel):
 
     @property
     def _takes_steps(self) -> bool:
-        # Without inputs on the wire, the nodes run the steps.
+        # If the requests contain no inputs, the nodes run the steps.
         return self._on_wire and super()._takes_steps
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:

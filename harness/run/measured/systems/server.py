@@ -24,7 +24,7 @@ class RemoteModel(OneModel):
 
     @property
     def _takes_steps(self) -> bool:
-        # With --qdl, the reply is the answer, whatever name the server gives its output.
+        # With --qdl, the reply is the answer, whatever the server names its output.
         return not self.config.qdl
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:

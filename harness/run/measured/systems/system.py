@@ -122,7 +122,7 @@ class System(ABC):
         return None
 
     def begin_hold(self) -> None:  # noqa: B027 - optional for each kind
-        """Resets the counts when a ramp begins to hold a rate. No query is in flight."""
+        """Resets the counts when a ramp begins to hold a rate. Call this when no query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
         """Returns the values of the keys in OF_KINDS that apply to this kind of system.

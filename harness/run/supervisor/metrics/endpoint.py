@@ -144,7 +144,7 @@ class Exporter(Collector):
             return message(self._labels, self._started_s, counts, self._result)
 
     def push(self, url: str) -> None:
-        """Replaces this machine's metrics of this workload in the Pushgateway at `url`. Raises OSError."""
+        """Replaces this machine's metrics for this workload in the Pushgateway at `url`. Raises OSError."""
         workload = {name: self._labels[name] for name in RUN_LABELS if name != "run"}
         group = {"instance": host_id() or "unknown", **workload}
         push_to_gateway(url, JOB, self._registry, grouping_key=group, timeout=PUSH_LIMIT_S)
@@ -247,7 +247,7 @@ class MetricsEndpoint:
 
     Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port. `notice` is
     the message for the beginning of the run, or "" without a message. `moved` is the message about a different port.
-    This message is shown after the model is loaded, when the run can no longer fail to start.
+    `moved` is shown after the model is loaded, when the run can no longer fail to start.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:

@@ -52,7 +52,7 @@ class LiveCounts:
         self._edges = [*edges.items()][2:]
         self.is_cached = "origin" in rows.journal.stamps
         self.origins: Array = np.zeros(len(ORIGINS), np.int64)
-        """Number of samples per model origin, in the order of ORIGINS, if the run has a set of models."""
+        """For a set of models, the number of samples per model origin, in the order of ORIGINS."""
         self.evictions = 0
         self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)

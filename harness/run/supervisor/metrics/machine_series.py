@@ -34,7 +34,7 @@ class _Columns(NamedTuple):
     name: str
     text: str
     columns: re.Pattern[str]
-    """Matches the whole name of a column. The text that the group matches becomes the value of the label."""
+    """Matches the whole name of a column. The group captures the value of the label."""
     label: str = ""
     factor: float = 1.0
 
