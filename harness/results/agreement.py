@@ -1,7 +1,7 @@
-"""Compares logged answers element by element, by label and by distance, and compares two accuracy runs.
+"""Compares logged answers by element, label and distance, and compares the answers of two accuracy runs.
 
-Used by the answer check (harness/results/verdict/answers_check.py), `compare`, both sweeps of settings, `advise`
-and the audits.
+The answer check (harness/results/verdict/answers_check.py), `compare`, both sweeps of settings, `advise` and the audits
+use this module.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ class Distance(NamedTuple):
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """Returns None without pairs, or if the two answers in a pair are not floats of the same shape."""
+    """Returns None if `pairs` is empty, or if the two answers in a pair are not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
@@ -71,7 +71,7 @@ class Limits(NamedTuple):
     """Limits on the differences between two backends that compute the same model."""
 
     share: float
-    """Minimum share of samples with matching answers; below it, the backends disagree."""
+    """The backends disagree if the share of samples with matching answers is smaller than this value."""
     far: float
     """Two float answers match if their relative distance is at most this value."""
 
@@ -110,7 +110,7 @@ class Agreement(NamedTuple):
     relative_l2: float | None
     """`Distance.relative`; None if the answers are labels."""
     alike: float
-    """Share of answers that are equal or within `Limits.far`, in [0, 1]."""
+    """Share of samples whose two answers are equal or differ by at most `Limits.far`, in [0, 1]."""
 
 
 def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement | None:
@@ -128,7 +128,7 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
 
 
 def of_pairs(pairs: Sequence[tuple[Array, Array]], far: float = _EXACT.far) -> Agreement:
-    """Compares the two sides' answers. pairs: the two answers to each sample, for at least one sample."""
+    """Compares the two sides' answers. pairs: the two answers to each sample; must not be empty."""
     overall = distance(pairs)
     return Agreement(
         samples=len(pairs),
@@ -148,7 +148,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Returns each sample's answer in bytes, and the element type; None without an accuracy run."""
+    """Returns each sample's answer in bytes, and the element type; None if the folder has no accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

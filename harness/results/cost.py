@@ -18,7 +18,7 @@ def section(
     tokens: Tokens | None,
     phases: Phases | None = None,
 ) -> Cost | None:
-    """Returns the section; None without a price or if the run is incomplete.
+    """Returns the section `cost`; None without a price or if the run is incomplete.
 
     window_ns: start and end of LoadGen's window. samples: number of answered samples. phases: shares of the window by
     phase of the requests; None if unknown.

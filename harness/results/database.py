@@ -74,7 +74,8 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | None = None) -> None:
-    """Adds a run to the database. Raises sqlite3.Error; the run's folder is unaffected.
+    """Adds a run to the database. Raises sqlite3.Error if the database cannot be written; the run's folder stays
+    unchanged.
 
     peak: the load that a search found, if a run confirmed it.
     """
@@ -131,7 +132,9 @@ def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the first measured source or, if no source was measured, the first estimated source; {} without readings."""
+    """Returns the first measured source or, if no source was measured, the first estimated source; {} if the section
+    has neither.
+    """
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
@@ -193,7 +196,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """Formats the rows. kind: `csv`, with a header and empty missing values, or `json`, with null."""
+    """Formats the rows. kind: `csv` (with a header; missing values are empty) or `json` (missing values are null)."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     columns = (*COLUMNS, "removed")

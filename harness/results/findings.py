@@ -129,7 +129,7 @@ class Findings:
     @property
     def compared_run(self) -> Evidence | None:
         """Run whose logged answers are compared with the accuracy run's answers. Under the official rules, a
-        performance run may not log answers.
+        performance run must not log answers.
         """
         return self.answers or self.performance
 
@@ -143,8 +143,8 @@ class Findings:
 
     @property
     def models(self) -> Models | None:
-        """Section of result.json about a set of models; None for a single model. Computed only once even if several
-        results are saved.
+        """Section of result.json about a set of models; None for a single model. The section is computed only once,
+        even if several results are saved.
         """
         run = self.performance
         if run is not None and (self._models is None or self._models[0] is not run):

@@ -65,7 +65,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    # A headline in ns is the estimate by early stopping. The code above handles the other headlines.
+    # Only the early-stopping estimate is a headline in ns. The numbers yielded above include all other headlines.
     if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)

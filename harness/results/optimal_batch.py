@@ -28,8 +28,8 @@ def optimum(
     """Returns the smallest batch size for which doubling gains at most GAIN. A step smaller than doubling is ignored.
 
     throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share. One
-    slow run does not end the search. The search continues past a doubling that noise leaves undecided if a larger batch
-    certainly gains more.
+    slow run does not end the search. If noise leaves the gain from one doubling undecided, the search continues when a
+    larger batch certainly gains more.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

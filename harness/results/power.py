@@ -22,12 +22,13 @@ from harness.results.tokens.phases import Phases
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
-"""A source's mean power above this is doubted. A rack of accelerators draws about 130 kW, and the largest power supply
-in a server delivers 15 kW.
+"""The run gets a doubt if a source's mean power exceeds this value. A rack of accelerators draws about 130 kW, and the
+largest power supply in a server delivers 15 kW.
 """
 
 LEAST_WATTS = 0.3
-"""A whole computer's mean power below this is doubted. The smallest boards that run Linux draw 0.4 W when idle.
+"""The run gets a doubt if a whole computer's mean power lies below this value. The smallest boards that run Linux draw
+0.4 W when idle.
 """
 
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
@@ -92,7 +93,7 @@ def report(
 def per_token(
     section: PowerSection, tokens: Tokens | None, phases: Phases | None = None
 ) -> PowerSection:
-    """Adds each reading's parts and its energy per token to the section, if the token counts are known.
+    """Adds to each reading its parts and its energy per token, if the token counts are known.
 
     phases: shares of the window by phase of the requests; None if unknown.
     """

@@ -68,8 +68,8 @@ class CheckedFolder(NamedTuple):
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """Takes the verdict and codes from result.json. For a study or an unreadable result.json, the verdict is None
-        and the codes are [].
+        """Returns an object with the verdict and codes from result.json. For a study or an unreadable result.json, the
+        verdict is None and the codes are [].
         """
         try:
             stored = _read_result(self.folder)

@@ -1,6 +1,6 @@
 """Writes and reads the files from which a run's result can be derived again.
 
-For each LoadGen run, in addition to LoadGen's logs:
+Files for each LoadGen run, in addition to LoadGen's logs:
 
 run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row per sample
@@ -9,7 +9,7 @@ cancelled.npz     one row per request that the client cancelled, with --cancel
 samples.npz       model and sound of each sample, if there are several; written by the measured process
 probes.npz        one row per probe, with --probe-rate; written by the measured process
 
-For the whole job:
+Files for the whole job:
 
 findings.json     the request, and readings that cannot be repeated: noise, why the run was stopped
 power.csv         readings of the meters of --meter
@@ -183,7 +183,7 @@ def _read_columns(path: Path) -> dict[str, Array] | None:
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        # The file is opened here, because numpy leaves a file open if it is not an archive.
+        # This function opens the file, because numpy leaves a file open if the file is not an archive.
         path.open("rb") as opened,
     ):
         return _columns(path, opened)
@@ -214,7 +214,9 @@ def measured(folder: Path, result: Mapping[str, Any]) -> str:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raises ValueError if the columns would need more memory than the file's size."""
+    """Raises ValueError if a column's header declares more or less data than the file contains, or if the column is
+    compressed.
+    """
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -254,8 +256,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Returns two values: a mapping with the fields of Findings, `dataset` and `spec` by name; and whether the run has
-    a score.
+    """Returns two values: the fields of Findings by name, including `dataset` and `spec`, and whether the run has a
+    score.
     """
     path = folder / FINDINGS
     if not path.is_file():

@@ -71,7 +71,7 @@ def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
 
 
 def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
-    """Returns the reasons why the answers cannot be scored. Files that disagree are such a reason, because the answers
+    """Returns the reasons why the answers cannot be scored. Contradictory files are also a reason, because the answers
     may belong to another run.
     """
     if not is_pending(folder):

@@ -45,8 +45,8 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def _queries(plan: LoadPlan) -> int:
-    """Returns the value of --queries that repeats the run. With --until but without arrivals, this is the minimum
-    number.
+    """Returns the value of --queries that repeats the run. With --until but without a schedule of arrivals, the value
+    is the minimum number of queries.
     """
     least = plan.least_queries if plan.schedule is None else None
     return least or plan.query_count

@@ -247,7 +247,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         # A --model-file counts as pinned, because not_for_submission reports the option and config.yaml contains the
         # file's digest.
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        if not findings.model.unpinned_own:  # not_for_submission reports such a model
+        if not findings.model.unpinned_own:  # because not_for_submission reports such a model
             yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -262,7 +262,7 @@ def _machine_doubts(
 ) -> Iterable[Reason]:
     run, load = findings.performance, dict(findings.load)
     if run is not None and client.local_servers(run):
-        load["others"] = None  # a server on this machine would count as another process
+        load["others"] = None  # because a server on this machine would count as another process
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = load.get("others"), bool(findings.config.url)

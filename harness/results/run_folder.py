@@ -121,12 +121,14 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            # If the two names differ, another run took `final` after it was chosen.
+            # If the names differ, another run took the name `final` after it was chosen.
             if free_name(final) == final:
                 raise
 
 
 def _plain(name: str) -> str:
-    """Returns a plug-in's path in a form that is valid in a folder name. File systems limit a name to 255 bytes."""
+    """Returns a plug-in's path in a form that is valid in a folder name. Cuts off a long name, because file systems
+    limit a name to 255 bytes.
+    """
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]

@@ -37,15 +37,15 @@ class Answer(NamedTuple):
     headline: str
     """The measured number with its unit, interval, bound and load."""
     accuracy: str | None
-    """The score and its target, or why it is missing; None after a run of --mode performance."""
+    """The score and its target, or why the score is missing; None after a run with --mode performance."""
     limited_by: str | None
     """The part of the system that limited the run, and its effect; None if the run's files do not show what limited it.
     """
     doubts: str | None
-    """Codes of the doubts, grouped by part of the run; None without doubts."""
+    """Codes of the doubts, grouped by part of the run; None if the run has no doubts."""
     advice: str | None
-    """The next step for the first reason, or, without reasons, for the most serious doubt; None if nothing needs to be
-    done.
+    """Advice for the first reason or, if the run has no reasons, for the most serious doubt; None if nothing needs to
+    be done.
     """
 
     def __str__(self) -> str:
@@ -81,8 +81,7 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
 
 
 def headline_in_short(result: Mapping[str, Any]) -> str:
-    """Returns the headline of `answer_of` for a row in a list: without the interval and without saying who chose the
-    rate.
+    """Returns the headline of `answer_of` for a row in a list. Leaves out the interval and who chose the rate.
     """
     scenario = scenario_named(result["scenario"])
     if result["mode"] == "accuracy":
@@ -218,8 +217,8 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
 
 
 def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
-    """Returns the bound next to the percentile `name`. Adds LoadGen's estimate if the estimate exceeds the bound but
-    the measured percentile does not.
+    """Returns the text that compares the percentile `name` with its bound. Adds LoadGen's estimate if the estimate
+    exceeds the bound but the measured percentile does not.
     """
     estimate = result.get("headline") or {}
     is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
@@ -248,8 +247,8 @@ def _bound(slo: Slo) -> str:
 
 
 def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """Returns the interval in brackets, or why the interval is missing. The latency of an overloaded system grows with
-    the length of the run, so it has no interval.
+    """Returns the interval in brackets, or why the interval is missing. An overloaded system's latency grows with the
+    length of the run, so such a latency has no interval.
     """
     if not kept_up(result):
         return ""
@@ -266,7 +265,7 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def times_longer(interval: Mapping[str, Any]) -> int:
-    """Returns how many times longer a run must be to get the interval; 0 if the percentile already has one.
+    """Returns how many times longer a run must be to get the interval; 0 if the percentile already has an interval.
 
     interval: a percentile's entry in `latency_intervals_ns` of result.json.
     """
@@ -278,8 +277,8 @@ _TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def longest_needed(intervals: Mapping[str, Any], name: str) -> int:
-    """Returns how many times as long a run must be for an interval of this percentile. A lower percentile never needs a
-    longer run, even if its estimate says so.
+    """Returns how many times as long a run must be to get an interval for this percentile. A higher percentile needs at
+    least as long a run as a lower one, even if the estimates say otherwise.
     """
     lower = [other for other in PERCENTILES if PERCENTILES[other] <= PERCENTILES[name]]
     return max(times_longer(intervals.get(other, {})) for other in lower)
@@ -293,8 +292,8 @@ def show_longer(times: int, length_s: float | None) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Returns the number of late queries if LoadGen's log lacks the percentile; in a stream scenario, returns LoadGen's
-    early-stopping estimate.
+    """Returns a text for a run whose log lacks the percentile: the number of late queries, an early-stopping estimate
+    or the p99.
     """
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")
@@ -347,7 +346,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario, *, in_short: bool = Fal
 
 
 def _of_rate(result: Mapping[str, Any]) -> str:
-    """Returns the interval of a closed loop's rate in brackets if --until sets the interval's width; otherwise ''."""
+    """Returns the interval of a closed loop's rate, in brackets, if --until sets the interval's width; otherwise ''."""
     until = result["arrivals"].get("until", STEADY)
     if until == STEADY:
         return ""
@@ -385,7 +384,9 @@ def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
 
 
 def _other_rate(result: Mapping[str, Any]) -> str | None:
-    """Returns advice if the harness chose too high a rate although nothing disturbed the machine."""
+    """Returns advice if the harness chose too high a rate and no disturbance of the machine explains this; otherwise
+    None.
+    """
     codes = {reason["code"] for reason in result["reasons"]}
     if (
         codes

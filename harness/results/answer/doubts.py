@@ -38,7 +38,7 @@ def disturbance(doubts: Entries) -> Mapping[str, str] | None:
 
 
 def advice(reasons: Entries, doubts: Entries) -> str | None:
-    """Returns the next step for the first reason, or, without reasons, for the most serious doubt.
+    """Returns advice for the first reason or, if the run has no reasons, for the most serious doubt.
 
     On a disturbed machine, a missed bound does not prove that the load was too high, so the machine comes first. Too
     few queries are an exception, because their number does not depend on the machine's state.

@@ -62,7 +62,7 @@ def of_the_machine(result: Mapping[str, Any]) -> str:
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
-    return re.split(r": |; ", disturbed["text"])[0]  # the list of doubts shows the full text
+    return re.split(r": |; ", disturbed["text"])[0]  # because the list of doubts shows the rest
 
 
 def _undisturbed(
@@ -98,7 +98,7 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
 
 
 def _fewer_threads(result: Mapping[str, Any]) -> str:
-    """Returns why the warm-up left cores idle by choosing fewer threads; otherwise ''."""
+    """Returns a note that the warm-up chose fewer threads, and so left cores idle; otherwise ''."""
     calibration = result.get("calibration") or {}
     times_ns, plan = dict(calibration.get("thread_latency_ns", ())), result.get("plan")
     if not plan or plan["threads"] not in times_ns or plan["threads"] == max(times_ns):
@@ -119,8 +119,8 @@ def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
 
 
 def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
-    """Returns the model's rate as the limit. In Offline, the shares of stages mean nothing, because all samples wait in
-    one query.
+    """Returns the model's rate as the limit. In Offline, the stages' shares of the time mean nothing, because all
+    samples wait in one query.
     """
     if judgement is Judgement.UNKNOWN:
         return None

@@ -1,4 +1,6 @@
-"""Compares a run with the reference dispatcher to judge whether the load generator held it back. Has no side effects."""
+"""Compares a run with the reference dispatcher to judge whether the load generator held the run back. Has no side
+effects.
+"""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -37,7 +39,7 @@ def judged(section: Mapping[str, Any]) -> Judgement:
 
 
 def most_lost(section: Mapping[str, Any]) -> list[str]:
-    """Returns the two stages that exceed the reference the most, the larger one first; [] in Offline."""
+    """Returns the two stages that exceed the reference by the most time, in descending order; [] in Offline."""
     lost_ns = section.get("lost_ns", {})
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
     return [stage for stage in most if lost_ns[stage] > 0]
@@ -89,13 +91,13 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
-    """Returns whether the ratio is explained by slower bare loops before or after the run."""
+    """Returns whether slower bare loops before or after the run explain the ratio."""
     slower = section.get("at_slower_loops")
     return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
 
 
 def _is_models_speed(section: Mapping[str, Any]) -> bool:
-    """Returns whether the ratio is explained by the model's speed during the run."""
+    """Returns whether the model's speed during the run explains the ratio."""
     return _times_worse(section["at_run_speed"]["ratio"], section["unit"]) <= TIGHT
 
 
@@ -105,7 +107,9 @@ def _times_worse(ratio: float, unit: str) -> float:
 
 
 def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
-    """Returns the verdict with the two stages that lost the most. If one of them is `infer`, the model lost that time."""
+    """Returns the verdict with the two stages that lost the most. If one of these stages is `infer`, the model lost
+    that time.
+    """
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
     if next(iter(lost), "") == _MODELS_STAGE:

@@ -52,7 +52,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
 
 
 def _stated(path: Path, score: Score) -> Iterator[str]:
-    """Checks the line that states a score which cannot be computed again. Yields each number in the line that
+    """Checks the line that states a score, if the score cannot be computed again. Yields each number in the line that
     result.json lacks.
     """
     known = {"value": score.value, "samples": score.samples, **score.details}

@@ -19,7 +19,7 @@ _DECIDED = ("loadgen_version", "max_batch")
 """Keys that may differ from the request, for example because a model file fixes the batch size."""
 
 CHANGED = "changed since the run, or written by another version of the harness"
-"""End of a message about content that no run writes."""
+"""End of a message about content that a run of this version cannot have written."""
 
 
 def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
@@ -104,8 +104,8 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
-        # The answer check of an official run takes its performance_count from the plan of the
-        # accuracy run, which LoadGen's rules set.
+        # In an official run, the answer check uses the performance_count from the accuracy run's plan, because
+        # LoadGen's rules set it.
         official = facts.accuracy.plan if role == "answers" and facts.accuracy else loaded
         yield "performance_count", plan.performance_count, official.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)

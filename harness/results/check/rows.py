@@ -21,8 +21,8 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""If two records of one moment differ by more than this, the difference is reported. LoadGen rounds its start to whole
-seconds and its window to milliseconds. A separate reason reports a stepped clock.
+"""If two records of one moment differ by more than this value, the difference is reported. LoadGen rounds its start to
+whole seconds and its window to milliseconds. A separate reason reports a stepped clock.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
@@ -88,9 +88,9 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 
 
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
-    """Yields a line if answers were logged for repeated samples or for samples that were never issued. A reason of the
-    verdict reports missing answers. own_order: whether the dataset chose the samples, so that the journal differs from
-    LoadGen's log.
+    """Yields a line if answers were logged for repeated samples or for samples that were never issued. The verdict
+    reports missing answers separately. own_order: whether the dataset chose the samples, so that the journal differs
+    from LoadGen's log.
     """
     assert run.done is not None
     columns = run.done.columns
@@ -135,8 +135,8 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
     """Yields (name, wall clock in ns) pairs in their expected order.
 
-    of_looks: whether to use the first time at which the supervisor saw an answer instead of the last completion. Either
-    time may be the earlier one, because a stopped process may have completed an answer without recording it.
+    of_looks: whether to use the first time at which the supervisor saw an answer, instead of the last completion.
+    Either may come first, because a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:

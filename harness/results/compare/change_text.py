@@ -54,7 +54,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # in `samples/s per core`, the name already says `per core`
+    if unit.startswith("samples"):  # because the name already says `per core`
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -109,7 +109,7 @@ def _percent(share: float, *, as_factor: bool = False) -> str:
 
 
 def against(change: Change) -> str:
-    """Returns a factor if the number is a latency or a rate, and a percentage otherwise."""
+    """Formats the change as a factor if the number is a latency or a rate, and as a percentage otherwise."""
     return times(change) if change.is_speed and change.has_ratio else size(change)
 
 

@@ -119,7 +119,7 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 
 def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
     """Refuses different schedule seeds if the seed determines the arrivals. Each run of --repeats uses a different
-    seed, so both sides must use the same seeds.
+    seed, so both sides must use the same set of seeds.
     """
     first = before[0]
     if not _has_schedule(scenario_named(first.result["scenario"]), first.config):
@@ -169,8 +169,8 @@ _ONE_MANIFEST = (
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Returns whether one manifest lists both files, for different backends or format options. Returns False if a file
-    of one format changed, and for a file from --model-file.
+    """Returns whether one manifest lists both files, for different backends or format options. Returns False if both
+    runs used the same backend and format option, because the file then changed, or if a file comes from --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -254,7 +254,7 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
 
 
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Settings that differ between runs of one configuration, e.g. because --repeats advances the seed."""
+"""Settings that differ between runs of one configuration, for example because --repeats advances the seed."""
 
 
 def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -321,6 +321,6 @@ def _text(value: object) -> str:
         return " ".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
-    if isinstance(value, float):  # a calibrated rate has many digits
+    if isinstance(value, float):  # print a calibrated rate, which has many digits, in a short form
         return plain(value)
     return "-" if value is None else str(value)

@@ -24,7 +24,7 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 UNDECIDED = "undecided"
 
 UNDECIDED_LIMIT = "undecided"
-"""The limit of `--fail-on` that is broken if the whole comparison is undecided."""
+"""Name of the limit of `--fail-on` that is broken if the whole comparison is undecided."""
 
 ALIKE = 0.05
 """Two sides count as equal if the whole interval of the change lies within this share."""
@@ -51,8 +51,8 @@ class Change(NamedTuple):
     high: float | None
     """Upper end of the interval of `change`, as a share; None if this end is unknown or open."""
     noise: float
-    """Share that a change must exceed to get a verdict. If the runs of the sides alternated, the change itself must
-    exceed this share; otherwise its whole interval must.
+    """Share that a change must exceed to get a verdict. If the sides' runs alternated, the change itself must exceed
+    this share; otherwise, the change's whole interval must.
     """
     higher_is_better: bool
     verdict: str | None
@@ -228,7 +228,7 @@ def _change(
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
     if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
-        share = max(share, EXTREME[first.kind])  # one run per side does not show the noise
+        share = max(share, EXTREME[first.kind])  # because one run per side does not show the noise
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(

@@ -254,7 +254,9 @@ def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | 
 def _efficiency(
     throughput: Number, files: RunFiles, price_per_h: float | None
 ) -> Iterator[tuple[str, Number]]:
-    """Yields the throughput per core, per watt and per unit of price. A run on a GPU gets no throughput per core."""
+    """Yields the throughput per core, per watt and per unit of the machine's price. A run on a GPU gets no throughput
+    per core.
+    """
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device", "cpu") == "cpu":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")

@@ -54,14 +54,14 @@ class Noise(NamedTuple):
     smallest: Mapping[str, float]
     """Maps a kind of number to the smallest change that gets a verdict, as a share."""
     counts_within: bool = False
-    """Whether the noise within the runs is added to the noise between them."""
+    """Whether the noise within the runs is added to the noise between the runs."""
     between: bool = False
-    """Whether the spread within each side shows the noise."""
+    """Whether the spread within each side was used to measure the noise."""
     in_turns: bool = False
     """Whether the runs of the sides alternated, so that a drift of the machine affected both sides equally."""
     apart: Mapping[str, float] | None = None
-    """Maps the name of a number to the difference that equal runs may show; None if such a difference is not
-    considered.
+    """Maps the name of a number to the largest difference expected between equal runs, in logarithms; None if
+    differences between equal runs do not count.
     """
     is_given: bool = False
     """Whether the user set the noise. A change below a noise that the user set counts as no difference."""
@@ -102,8 +102,8 @@ def noise_of(
         return Noise(source, nothing, counts_within=not between, between=between)
     if between:
         groups = [list(map(_plain_numbers, side)) for side in (before, after)]
-        # A steady drift moves two sides with n runs each apart by n / (n - 1) times as much as it moves the runs within
-        # one side.
+        # If the machine drifts steadily, the means of two sides with n runs each differ by n / (n - 1) times the
+        # largest difference within one side.
         drift = runs / (runs - 2)
         apart = {name: drift * most for name, most in _largest_differences(groups).items()}
         source = (

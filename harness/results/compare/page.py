@@ -106,7 +106,9 @@ _KINDS = {BETTER: "better", WORSE: "worse", UNDECIDED: "uncertain"}
 
 
 def bar(change: Change, scale: Scale) -> Html:
-    """Returns the image of a change in the colour of its verdict; without a verdict, in the colour of the text."""
+    """Returns the image of a change in the colour of its verdict, or in the colour of the text if the change has no
+    verdict.
+    """
     kind = {**_KINDS, UNDECIDED: "doubt"}.get(change.verdict or "", "")
     return Html(f'<span class="{kind}">{scale.image(change)}</span>')
 

@@ -22,7 +22,7 @@ _KINDS: Mapping[str, str] = {
     "tail": "in p95 and above",
     "body": "in other numbers",
 }
-"""Names for kinds of numbers in the line about noise."""
+"""Maps a kind of number to its name in the line about noise."""
 
 _RUNS = 5
 """The suggested command makes this many runs per side if the number of runs needed is unknown."""
@@ -69,7 +69,7 @@ def notes(
     other: str = "B",
     called: str = CANONICAL,
 ) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) pairs: answers, differing settings, noise, limits, and the reasons against a ranking.
+    """Yields (label, text) pairs about the answers, differing settings, noise, limits, and reasons against a ranking.
 
     called: name of the program in the suggested command.
     """
@@ -140,7 +140,9 @@ def _promised(comparison: Comparison, other: str) -> str:
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
-    """Yields one entry per difference. All settings that only one of the two backends reports share one entry per side."""
+    """Yields one entry per difference. Settings that only one of the two backends reports are combined into one entry
+    per side.
+    """
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
@@ -164,11 +166,11 @@ def _shortened(text: str) -> str:
 
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
-    """Returns one sentence that states how many times as fast the second side is, by the scenario's main number, and
-    how certain this is.
+    """Returns the verdict in one sentence, with the second side's main number relative to the first side's and the
+    certainty of the result.
 
-    Then names the numbers that contradict the main number, or that decide the verdict instead of it, and the accuracy
-    that an optimised side lost.
+    Adds other numbers that contradict or replace the main number's verdict, and the accuracy that an optimised side
+    lost.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -215,8 +217,7 @@ def _paid(accuracy: Change | None) -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """Returns the end of the sentence that `verdict` returns, which states how the second side's main number compares
-    with the first side's.
+    """Returns the part of `verdict`'s sentence that compares the second side's main number with the first side's.
     """
     name = headline.name
     if name == "accuracy":
@@ -249,7 +250,7 @@ def _named(comparison: Comparison, other: str) -> str:
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
     """Returns the comparison as JSON objects. Changes, intervals and noise are shares: 0.05 means 5 % more than on the
-    first side. If a number's noise is null, its changes are not judged.
+    first side. If a number's noise is null, changes in this number are not judged.
     """
     headline = comparison.headline
     return {

@@ -9,8 +9,8 @@ from harness.core.stats import LEVEL, student_t
 from harness.types import Array
 
 LEAST_FREEDOM = 2
-"""A spread with fewer degrees of freedom than this is not reported. Two runs have one degree, and the interval of their
-mean would extend six times their distance to either side.
+"""A spread with fewer degrees of freedom than this is not reported. Two runs leave one degree of freedom, and the
+interval of their mean would extend six times the distance between the runs to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1
@@ -51,7 +51,7 @@ def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | Non
     """Returns the geometric mean over runs of one configuration, and the interval of this mean. Student's t is applied
     to the logarithms, because the noise multiplies each value. The interval is None with fewer than LEAST_RUNS values.
 
-    Returns None without values, or if any value is 0 or negative.
+    Returns None if there are no values, or if any value is 0 or negative.
     """
     if not values or min(values) <= 0:
         return None

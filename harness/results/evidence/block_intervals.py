@@ -47,7 +47,7 @@ class PercentileInterval(NamedTuple):
     effective_samples: int
     """Number of independent samples that would give an equally wide interval."""
     reason: str | None
-    """Why the percentile has no interval; None with an interval."""
+    """Why the percentile has no interval; None if it has one."""
 
 
 def blocks(completed_ns: Array) -> Array:
@@ -66,10 +66,10 @@ def percentile_intervals(
 
     values: (n,) integers, n >= 1. block: (n,) block numbers from `blocks`.
 
-    The number of samples above the percentile varies. For independent samples, its variance is binomial. The design
-    effect is the ratio of the actual variance to the binomial variance. The number of samples divided by the design
-    effect is the number of independent samples. The ranks are exact for this number of independent samples. Student's t
-    is used because the variance is estimated.
+    The number of samples above the percentile varies by chance. For independent samples, its variance is binomial. The
+    design effect is the ratio of the actual variance to the binomial variance. The number of samples divided by the
+    design effect is the number of independent samples. The ranks are exact for this number of independent samples.
+    Student's t is used because the variance is estimated.
 
     Source: Korn and Graubard, Confidence intervals for proportions with small expected number of
     positive counts estimated from survey data, Survey Methodology 24 (1998), with the inversion of
@@ -142,8 +142,8 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Returns the number of independent samples that would estimate the `share` above a percentile as precisely as the
-    run's samples.
+    """Returns how many independent samples would estimate the `share` above a percentile as precisely as the run's
+    samples do.
     """
     independent = n * share * (1 - share)
     if spread is None or independent == 0:

@@ -46,8 +46,8 @@ class Evidence:
     models: Sequence[str] = ()
     """Names of the models, if the requests name several. The column `model` contains the position in this list."""
     witness: Mapping[str, Any] | None = None
-    """The coordinator's own queries if --load-hosts names other machines, as `seen` in load_hosts/witness.py returns
-    them.
+    """The coordinator's own queries if --load-hosts names other machines, in the form that `seen` in
+    load_hosts/witness.py returns.
     """
 
     @property

@@ -1,6 +1,6 @@
 """Derives a detail log in LoadGen's form from the journal of a run with the harness scheduler.
 
-The keys match LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
+The keys match LoadGen's, so that the same code reads both logs. The log's `source` names the scheduler.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -40,11 +40,11 @@ def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) 
 
 
 def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
-    """Returns the rates: n - 1 queries divided by the time until the last query was due, or until it was answered
+    """Returns the rates: n - 1 divided by the time until the last of n queries was due, or until it was answered
     (results.cc, LogDetail).
 
-    The offered rate comes from the schedule. A fixed number of queries in flight needs no schedule, so the
-    completed rate is used instead.
+    The offered rate comes from the schedule. A run with a fixed number of queries in flight has no schedule, so it
+    offers its completed rate.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
     start_ns = int(scheduled_ns.min())
@@ -74,15 +74,15 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 
 
 def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, Any]:
-    """Judges the run by the constraints of Server. Requires no minimum duration, just as LoadGen requires none in quick
+    """Judges the run by Server's constraints. Requires no minimum duration, just as LoadGen requires none in quick
     runs.
 
-    A query that is left out counts as issued, but neither as on time nor as late.
+    A query in `left_out` counts as issued, but neither as on time nor as late.
     """
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
     issued, judged = done.issued, done.issued - done.left_out
-    late = 0  # without a latency bound, no query is late; other code judges token times
+    late = 0  # stays 0 without a latency bound; other code judges token times
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {

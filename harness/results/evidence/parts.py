@@ -1,4 +1,4 @@
-"""Estimates how much the sum of a run's values varies even if neighbouring values are correlated. Has no side effects.
+"""Estimates how much the sum of a run's values varies. Neighbouring values may be correlated. Has no side effects.
 
 Slow changes, such as a queue that fills and empties, affect the sum the most. Such changes appear as power at the
 lowest frequencies in the spectrum of the values over time. A constant plus a peak at frequency 0 is fitted to the power
@@ -22,7 +22,7 @@ LEAST_BLOCKS = 32
 """With fewer blocks, no spectrum is fitted and the spread is unknown."""
 
 _FREQUENCIES = 256
-"""Number of low frequencies to fit, in multiples of half a period per run."""
+"""Number of low frequencies to fit. Frequency k has k half periods per run."""
 
 _WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Half widths of a peak, in frequencies. A narrower peak spans too few frequencies to be recognised."""
@@ -45,8 +45,8 @@ class Spread(NamedTuple):
     freedom: float
     """Degrees of freedom of the estimated variance."""
     events: float
-    """Number of equal events at random times that would cause the same variation between stretches; infinite if no
-    stretch stands out.
+    """Number of equal events at random times that would cause the same variation between stretches of the run; infinite
+    if no stretch stands out.
     """
 
 
@@ -54,7 +54,7 @@ def spread_of(sums: Array) -> Spread | None:
     """Estimates the spread; None with fewer than LEAST_BLOCKS sums. sums: (m,) block sums of the deviations from the
     mean, in time order.
 
-    First removes a linear trend over time, because every run on a machine with the same drift has this trend.
+    First removes a linear trend over time, because a steady drift of the machine repeats in every run.
     """
     if len(sums) < LEAST_BLOCKS:
         return None
@@ -95,7 +95,7 @@ def _power(sums: Array) -> Array:
 
 
 class _Shapes(NamedTuple):
-    """Shapes of spectra, each without a common factor."""
+    """Candidate shapes of spectra, each without its scale factor."""
 
     inverse: Array
     """(shapes, frequencies) 1 / power."""

@@ -32,8 +32,8 @@ _LOG_UNUSABLE = "log unusable, from the journal"
 
 
 def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
-    """Returns whether the system completed the offered rate. Without a schedule it always does, because the answers set
-    the rate.
+    """Returns whether the system completed the offered rate. A run without a schedule always does, because its answers
+    set the rate.
 
     rates: `throughput_per_s` of result.json. in_sessions: whether the rate counts the starts of sessions, not of
     queries.
@@ -48,7 +48,8 @@ def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
 class Performance:
     """The numbers of one performance run. A number is None if the run ended too early to produce it.
 
-    done: rows of the journal; None without rows. wait_ns: longest time that a sample may wait for others in Server.
+    done: rows of the journal; None without rows. wait_ns: longest time that a sample may wait for other samples in
+    Server.
     """
 
     def __init__(self, run: Evidence, spec: InstanceGroup | None, wait_ns: int = 0) -> None:
@@ -118,7 +119,9 @@ class Performance:
         return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
-        """Returns LoadGen's latencies, or the journal's latencies if LoadGen did not end. `source` names the origin."""
+        """Returns LoadGen's latencies, or the journal's latencies if LoadGen did not end. `source` names the origin of
+        the latencies.
+        """
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -160,7 +163,7 @@ class Performance:
 
     @cached_property
     def _took_ns(self) -> int:
-        """Time from the first scheduled sample to the last completion; 0 if no sample was completed."""
+        """Time from the first sample's scheduled time to the last completion; 0 if no sample was completed."""
         if self.done is None:
             return 0
         columns = self.done.columns
@@ -231,7 +234,7 @@ class Performance:
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
         known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
-        # The samples of a generating backend share one inference time.
+        # `busy_over_infer` means nothing for a generating backend, because many samples share one inference time.
         known &= not self.done.generates
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,

@@ -130,7 +130,9 @@ def _server(
 def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
-    """Returns the compared numbers and their ratios. at_run_speed: the reference with the model's speed in the run."""
+    """Returns the compared numbers and their ratios. at_run_speed: the reference's number at the speed that the model
+    had during the run.
+    """
     # Avoids a division by 0, because a forged journal may contain 0.
     as_slow = max(at_run_speed, 1e-9)
     return {
@@ -185,8 +187,8 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """Compares the run with the bare loop over the batches of one query. Uses medians, because a single stall does not
-    affect them.
+    """Compares the run with a bare loop over one query's batches. Uses medians, because a single stall does not affect
+    them.
     """
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]

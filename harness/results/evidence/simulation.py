@@ -53,7 +53,7 @@ def at_run_speed(
     wait_ns: int,
     wide: ServiceTimes | None = None,
 ) -> Array:
-    """Returns (queries,) latencies in ns of the reference dispatcher if the model is as fast as it was during the run.
+    """Returns the reference dispatcher's (queries,) latencies in ns if the model is as fast as it was during the run.
 
     Bare loops before and after a run cannot show that the machine was slower for one second during the run. Near
     capacity, that one second determines the tail of any dispatcher. A simulated batch therefore takes the bare loops'

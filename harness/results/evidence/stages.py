@@ -17,11 +17,11 @@ If nodes answer, `remote` consists of:
     sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
          -postprocess-> postprocessed -reply-> arrived
 
-Only differences between times on the same clock are used, so clock offsets do not matter. `network` is the part of the
-time between sending and arrival, in both directions together, that the node's stages do not cover.
+Only differences between times on the same clock are used, so clock offsets do not matter. `network` is the time between
+sending and arrival that the node's stages do not cover. It includes both directions.
 
 `arrived` is the kernel's timestamp. Without this timestamp, and over gRPC, the stage `notice` is missing, and `remote`
-includes the time of `notice`. The stages of a sample add up to its end-to-end latency.
+includes its time. The stages of a sample add up to its end-to-end latency.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -231,7 +231,9 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
 
 
 def covered_ns(begin_ns: Array, end_ns: Array, worker: Array) -> int:
-    """Returns the total time in ns during which workers processed at least one sample. All arguments: (n,)."""
+    """Returns the total time in ns during which at least one sample was being processed, summed over the workers. All
+    arguments: (n,).
+    """
     covered_ns = 0
     for each in np.unique(worker):
         order = np.argsort(begin_ns[worker == each])

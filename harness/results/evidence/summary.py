@@ -101,7 +101,7 @@ def _equal(text: str, logged: object) -> bool:
         return text in (("Yes", "1") if logged else ("NO", "0"))
     if isinstance(logged, int | float):
         try:
-            # The unit of the last digit, because Server's rates have two decimals.
+            # The unit of the last printed digit is the tolerance, because Server's rates have two decimals.
             unit = 10.0 ** -len(text.partition(".")[2])
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
         # The text is not a number, or it is an integer too large for a float.

@@ -52,7 +52,7 @@ def export(folder: Path, name: str, out: Path | None, server: str | None = None)
     server: address of the MLflow server or OpenTelemetry collector to send the run to. Raises a ConfigError if `out`
     already exists (except an mlflow store), is missing or cannot be written, or if the server does not accept the run.
     """
-    # This import needs NumPy, which `--help` does without.
+    # Imported only when a run is exported, because the import needs NumPy and `--help` must work without NumPy.
     from harness.results.run_files import read_files, reading_run
 
     chosen = FORMATS[name]

@@ -51,7 +51,7 @@ class Point(NamedTuple):
     counts: Sequence[int]
     """Count for each interval between boundaries: one element more than `bounds`."""
     sum: int
-    """In ns or tokens."""
+    """Sum of the values, in ns or tokens."""
     least: int | None = None
     most: int | None = None
 
@@ -208,8 +208,7 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points computed from result.json: prompt tokens, whose sum alone is known, and the gaps between
-    tokens.
+    """Yields the points computed from result.json: the sum of prompt tokens, and the gaps between tokens.
     """
     if tokens["input"] is not None:
         kind = {"gen_ai.token.type": "input"}

@@ -39,8 +39,8 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Environment variables for MLflow's client. With these variables, the client contacts only the named server, never
-retries, and prints nothing.
+"""Environment variables that are set for MLflow's client. With these variables, the client contacts only the named
+server, never retries, and prints nothing.
 """
 
 _LONGEST_VALUE = 6_000

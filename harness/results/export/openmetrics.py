@@ -20,7 +20,7 @@ from harness.results.run_files import RunFiles
 RUN_LABELS = ("run", "scenario", "backend", "model")
 
 Samples = Iterable[tuple[Iterable[str], float]]
-"""Pairs of a sample's label values, except the values of RUN_LABELS, and the sample's value."""
+"""(label values, value) pairs, one per sample. The label values exclude the values of RUN_LABELS."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:

@@ -13,7 +13,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.schema.client import LoadHost
 
 HOST = "host"
-"""Column of completions.npz with the position in --load-hosts of the host that issued the sample.
+"""Column of completions.npz: position in --load-hosts of the host that issued the sample.
 """
 
 

@@ -25,15 +25,15 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""A host's times are doubted if a percentile measured by the coordinator or by another host exceeds the host's
-percentile by this factor plus the round trip of pings between the machines. The factor exceeds 1, because two paths to
-a server are never equal.
+"""A run gets a doubt if the coordinator measured a percentile above WITNESS_FACTOR times a host's percentile, or if all
+other hosts measured percentiles above PEER_FACTOR times the host's. The round trip of pings between the machines is
+added to each product. The factors exceed 1, because two paths to a server are never equal.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 CHANCE = 1e-4
-"""A difference counts only if chance in the drawing of queries would cause it with a probability below this."""
+"""A difference counts only if the random choice of queries would cause it with a probability below this value."""
 
 
 class _Times(NamedTuple):
@@ -132,8 +132,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times that exclude the client's share, because these times end at the kernel's timestamp. Excludes failed
-    samples.
+    """Returns times that end at the kernel's timestamp, and so exclude the client's share. Excludes failed samples.
     """
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0

@@ -10,7 +10,7 @@ from harness.results.evidence.stages import NODE_STAMPS, Completions
 from harness.types import Array
 
 _OWN = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
-"""Names that a node gives its stamps, in the order of NODE_STAMPS."""
+"""A node's names for its timestamps, in the order of NODE_STAMPS."""
 
 
 def with_journals(done: Completions, path: Path) -> Completions:
@@ -63,7 +63,9 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns, for each sample, how many samples precede it in its batch. batch: (samples,), equal numbers adjacent."""
+    """Returns, for each sample, how many samples precede it in its batch. batch: (samples,) batch numbers; equal
+    numbers are adjacent.
+    """
     if not len(batch):
         return batch
     begins = np.flatnonzero(np.r_[True, batch[1:] != batch[:-1]])

@@ -15,11 +15,13 @@ from harness.results.schema.nodes import Node
 from harness.types import Array
 
 SLOWER = 1.2
-"""A node is doubted as slow if its time in the model is at least this multiple of the nodes' median."""
+"""The run gets a doubt about a slow node if the node's time in the model is at least this multiple of the nodes'
+median.
+"""
 
 DRIFT_PPM = 100.0
-"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. If a clock drifts more, the run gets a
-doubt. Equals `SLEW_PPM`.
+"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. If a clock drifts more than this, the run
+gets a doubt. Equals `SLEW_PPM`.
 """
 
 
@@ -104,7 +106,9 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 
 
 def no_score(performance: Evidence | None) -> str:
-    """Returns why the accuracy run is skipped: it would wait for a lost node. Returns '' if no node was lost."""
+    """Returns why the accuracy run is skipped, which happens if the run would wait for a lost node. Returns '' if no
+    node was lost.
+    """
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
     return f"the performance run lost {', '.join(lost)}" if lost else ""
 

@@ -1,4 +1,4 @@
-"""Copies a result folder without private names, with a list of the replacements."""
+"""Copies a result folder without its private names, and adds a list of the replacements."""
 
 import re
 import shutil

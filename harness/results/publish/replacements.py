@@ -24,12 +24,14 @@ _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""A name with fewer letters than this, or a name that is also a word in results, is replaced only in paths and
+"""A name with fewer letters than this, or a name that is also a word in results, is replaced only within paths and
 addresses.
 """
 
 _LEAST_ARGUMENT = 8
-"""A meter's argument is replaced everywhere only if it is at least this long. A shorter argument may be a number."""
+"""A meter's argument is replaced everywhere only if it has at least this many characters. A shorter argument may be a
+number.
+"""
 
 _LARGEST_BYTES = 16 * 2**20
 """Files larger than this are not searched for settings."""
@@ -88,7 +90,7 @@ class Replacements:
         ]
         named = re.compile("|".join(patterns) or "(?!)")
         for old, one in self._texts.items():
-            # The replacement keeps the last folder of the path, which may be named after the user.
+            # The path's replacement keeps the last folder of the path, which may contain the user's name.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
@@ -240,7 +242,7 @@ def _file(key: str, text: str) -> tuple[str, Replaced]:
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # a name without a slash means a shipped model
+        name = f"./{name}"  # because a name without a slash would mean a shipped model
     return path, Replaced(f"path of {key}", name)
 
 

@@ -62,14 +62,16 @@ class Client(TypedDict):
     no_ceiling: str
     """Reason why the null server was not measured; empty if it was measured."""
     busy_max: float | None
-    """Largest share of any second in which the receiving thread was busy; null for `inline` and in runs under 1 s."""
+    """Largest share of any second in which the receiving thread was busy; null for `inline`, or if the run took less
+    than 1 s.
+    """
     busy_seconds: float | None
     """Share of seconds in which the receiving thread was busy for more than 95 % of the time;
     null if `busy_max` is null.
     """
     notice_p99_ns: int | None
-    """99th percentile of the time in ns between a reply's arrival in the kernel and its reading; null without kernel
-    timestamps.
+    """99th percentile of the time in ns from a reply's arrival in the kernel until the client read it; null without
+    kernel timestamps.
     """
     no_notice: str
     """Reason why the kernel timestamps and the stage `notice` are missing; empty if they are present."""
@@ -107,48 +109,49 @@ class OtherSeries(TypedDict):
 class Servers(TypedDict):
     """The servers' Prometheus metrics, read once per second in LoadGen's window, from server.csv. A value is the
     largest reading, or the growth of a counter; it is null if the servers do not report it. docs/remote.md names the
-    known servers, and harness/wire/server_series.yaml has the names of their series.
+    known servers, and harness/wire/server_series.yaml lists the names of their series.
     """
 
     rows: int
-    """Number of rows of server.csv. Each row covers all servers."""
+    """Number of rows in server.csv. Each row covers all servers."""
     absent: str
     """Reason why server.csv is missing; empty if it exists."""
     running_requests_max: float | None
-    """Largest number of requests that ran at the same time (e.g. `vllm:num_requests_running`)."""
+    """Largest number of requests that ran at the same time (for example `vllm:num_requests_running`)."""
     waiting_requests_max: float | None
-    """Largest number of requests that waited in the servers (e.g. `sglang:num_queue_reqs`)."""
+    """Largest number of requests that waited in the servers (for example `sglang:num_queue_reqs`)."""
     kv_cache_share_max: float | None
-    """Largest share of a key-value cache that was in use, in [0, 1], for the fullest cache (e.g.
+    """Largest share of a key-value cache that was in use, in [0, 1], for the fullest cache (for example
     `vllm:kv_cache_usage_perc`).
     """
     gpu_share_max: float | None
     """Largest share of time in which a GPU worked, in [0, 1], for the busiest GPU (`nv_gpu_utilization`)."""
     answered_requests: float | None
-    """Number of answered requests, including requests of other clients (e.g. `vllm:request_success_total`)."""
+    """Number of answered requests, including requests of other clients (for example `vllm:request_success_total`)."""
     prompt_tokens: float | None
-    """Number of prompt tokens (e.g. `vllm:prompt_tokens_total`)."""
+    """Number of prompt tokens (for example `vllm:prompt_tokens_total`)."""
     generated_tokens: float | None
-    """Number of answer tokens (e.g. `vllm:generation_tokens_total`)."""
+    """Number of answer tokens (for example `vllm:generation_tokens_total`)."""
     cached_tokens: float | None
-    """Number of prompt tokens that a server had computed before (e.g. `vllm:prefix_cache_hits_total`)."""
+    """Number of prompt tokens that a server had computed before (for example `vllm:prefix_cache_hits_total`)."""
     cache_queried_tokens: float | None
     """Number of prompt tokens that a server looked up in its cache (`vllm:prefix_cache_queries_total`)."""
     cache_hit_share: float | None
-    """`cached_tokens` / `cache_queried_tokens`; divided by `prompt_tokens` if a server does not report lookups."""
+    """`cached_tokens` / `cache_queried_tokens`; if a server does not report lookups, `cached_tokens` / `prompt_tokens`.
+    """
     preemptions: float | None
-    """Number of requests whose work was discarded because memory ran out (e.g. `vllm:num_preemptions_total`)."""
+    """Number of requests whose work was discarded because memory ran out (for example `vllm:num_preemptions_total`)."""
     drafts: float | None
-    """Number of steps of speculative decoding that had a draft (e.g. `vllm:spec_decode_num_drafts_total`)."""
+    """Number of steps of speculative decoding that had a draft (for example `vllm:spec_decode_num_drafts_total`)."""
     drafted_tokens: float | None
-    """Number of tokens in drafts (e.g. `vllm:spec_decode_num_draft_tokens_total`)."""
+    """Number of tokens in drafts (for example `vllm:spec_decode_num_draft_tokens_total`)."""
     accepted_tokens: float | None
-    """Number of drafted tokens that the model accepted (e.g. `vllm:spec_decode_num_accepted_tokens_total`)."""
+    """Number of drafted tokens that the model accepted (for example `vllm:spec_decode_num_accepted_tokens_total`)."""
     acceptance_share: float | None
     """`accepted_tokens` / `drafted_tokens`."""
     acceptance_length: float | None
-    """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`. Without these counters, the server's largest
-    `sglang:spec_accept_length`.
+    """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`. If the servers do not report these counters, the
+    value is the largest `sglang:spec_accept_length`.
     """
     acceptance_by_position: list[float] | None
     """Share of the drafts whose token at a position was accepted, for each position in order."""
@@ -166,7 +169,7 @@ class LoadHost(TypedDict):
     """One of the hosts that shared the load."""
 
     name: str
-    """`local-N` for a process of this machine; otherwise the address of the host."""
+    """`local-N` for a process on this machine; otherwise the address of the host."""
     queries: int
     """Queries in the host's share of the schedule."""
     answered: int
@@ -180,13 +183,13 @@ class LoadHost(TypedDict):
     p99_ns: int | None
     """99th percentile of the latency in ns; null without answers."""
     start_skew_ns: int | None
-    """Delay of the host's first query in ns, without the error of the host's clock."""
+    """Delay of the host's first query in ns, not including the error of the host's clock."""
     clock_offset_ns: int
-    """Lead of the host's clock over the coordinator's in ns; 0 for a process of this machine."""
+    """Lead of the host's clock over the coordinator's in ns; 0 for a process on this machine."""
     clock_error_ns: int
     """Largest error of the offset in ns, which is half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
-    """Time in ns that the host's clock gained on the coordinator's clock during the run; null for a process of this
+    """Time in ns that the host's clock gained on the coordinator's clock during the run; null for a process on this
     machine.
     """
     busy_max: float | None
@@ -291,8 +294,8 @@ class ChunkGaps(TypedDict):
     bounds_ns: list[int]
     """Inclusive upper boundaries in ns."""
     counts: list[int]
-    """Number of gaps up to each boundary and above the previous one.
-    The last number counts gaps above all boundaries.
+    """Number of gaps up to each boundary and above the previous boundary. The last number counts gaps above all
+    boundaries.
     """
     sum_ns: int
     """Sum of the gaps in ns."""
@@ -314,15 +317,15 @@ class ItlAtPosition(TypedDict):
 
 
 class GapsSection(TypedDict):
-    """The keys of `Tokens` that are missing without gaps."""
+    """Keys of `Tokens` that are missing if no gaps between chunks were recorded."""
 
     chunk_gaps: NotRequired[ChunkGaps]
     itl_by_position: NotRequired[list[ItlAtPosition]]
 
 
 class Tokens(TypedDict):
-    """Tokens of a language model's answers in the performance run, as a server's replies report them, or as counted if
-    the model runs here.
+    """Tokens of a language model's answers in the performance run. The counts come from a server's replies or, if the
+    harness runs the model, from the harness.
     """
 
     answers: int
@@ -332,8 +335,8 @@ class Tokens(TypedDict):
     output: int | None
     """Tokens of all answers; null without answers, or if the server does not report the tokens per answer."""
     source: str
-    """Source of `output`. `usage` or `token ids` come from each reply; `the engine` means that the model runs here.
-    Empty if `output` is null.
+    """Source of `output`. `usage` or `token ids` come from each reply; `the engine` means that the harness ran the
+    model. Empty if `output` is null.
     """
     output_per_s: float | None
     """Answer tokens per s, from the first scheduled query to the last answer; null if `output` is null."""
@@ -396,8 +399,8 @@ class Tokens(TypedDict):
     is_exact: bool
     """Whether the server reported the number of tokens in each chunk of a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
-    """Time from a query's scheduled time to the kernel's timestamp of the first token. If the model runs here, the time
-    ends with the step that made the token. Null without streams.
+    """Time from a query's scheduled time to the kernel's timestamp of the first token. If the harness runs the model,
+    the time ends with the step that made the token. Null without streams.
     """
     answer_ttft_ns: TokenTimes | None
     """Time from a query's scheduled time to the first token after the model's reasoning; null if no stream had
@@ -408,8 +411,8 @@ class Tokens(TypedDict):
     if the tokens of every answer are unknown.
     """
     itl_ns: TokenTimes | None
-    """Time between tokens, which is the gap between two arrivals divided by the tokens of the later arrival, once per
-    token. Null if these tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8.
+    """Time between tokens: the gap between two arrivals divided by the number of tokens in the later arrival, counted
+    once per token. Null if these tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8.
     """
     second_gap_ns: TokenTimes | None
     """Time from the first to the second arrival, for streams with four or more arrivals; null without such streams."""
@@ -420,7 +423,7 @@ class Tokens(TypedDict):
     itl_by_position: NotRequired[list[ItlAtPosition]]
     """`itl_ns` by the position of the later token in its answer; missing if `itl_ns` is null."""
     loadgen: LoadGenTokens | None
-    """LoadGen's measurements of these times; null in Offline, and if the times have no bound from an SLO or a rule."""
+    """LoadGen's measurements of these times; null in Offline, or if neither an SLO nor a rule bounds the times."""
     tokens_per_chunk: float | None
     """Mean number of tokens per chunk from the server, without empty chunks;
     null without streams, or if `output` is null.
@@ -479,19 +482,21 @@ class Sessions(TypedDict):
     null without a complete session.
     """
     busy_ns: TokenTimes | None
-    """Time in which a session waited for answers, i.e. `length_ns` minus `idle_ns`; null without a complete session."""
+    """Time in which a session waited for answers, which is `length_ns` minus `idle_ns`; null without a complete
+    session.
+    """
     idle_ns: TokenTimes | None
-    """Time of a session in which no turn was due or in flight, because of delays by persons and tools; null without a
-    complete session.
+    """Time of a session in which no turn was due or in flight, because a person or a tool caused a delay; null without
+    a complete session.
     """
     idle_share: float | None
     """Mean share of `length_ns` in which no turn was due or in flight."""
     tokens_per_s: TokenRates | None
-    """Tokens/s that one user sees, i.e. the tokens of a session's answers divided by its `busy_ns`, over complete
+    """Tokens/s that one user sees: the tokens in a session's answers divided by the session's `busy_ns`, over complete
     sessions. Null without a complete session, or without streams.
     """
     send_lag_ns: TokenTimes
-    """Time from a turn's due time to its sending, i.e. the cost of the harness and of waiting for a connection."""
+    """Time from a turn's due time until it was sent, spent in the harness or waiting for a connection."""
     broken_at: Mapping[str, int]
     """Number of sessions per position of the failed turn, counted from 0."""
     turns: list[TurnTimes]
@@ -510,7 +515,7 @@ class Probes(TypedDict):
     answered: int
     """Number of probes that were answered."""
     failed: int
-    """Number of probes that were refused, cut off or answered wrongly. These do not make the run INVALID."""
+    """Number of probes that were refused, cut off or answered wrongly. Failed probes do not make the run INVALID."""
     unanswered: int
     """Number of probes that got no answer within 10 s after the load."""
     latency_ns: TokenTimes | None
@@ -518,7 +523,7 @@ class Probes(TypedDict):
     first_token_ns: TokenTimes | None
     """Time from the due time to the first token; null without answers."""
     send_lag_ns: TokenTimes | None
-    """Time from a probe's due time to its sending, i.e. the cost of the harness and of waiting for a connection."""
+    """Time from a probe's due time until it was sent, spent in the harness or waiting for a connection."""
     alone_ns: TokenTimes | None
     """Times of at most 20 probes that were sent one after another before the load."""
 
@@ -549,7 +554,9 @@ class Cancellations(TypedDict):
     cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests.
     """
     other_first_token_ns: TokenTimes | None
-    """Time like `next_first_token_ns`, but for all other requests; null without such requests."""
+    """Time from sending to the first token (without streams: to the reply), for all other requests; null without such
+    requests.
+    """
 
 
 class OfModel(TypedDict):
@@ -558,7 +565,7 @@ class OfModel(TypedDict):
     model: str
     """Name of the model in the requests."""
     requests: int
-    """Number of answered requests, including failed ones."""
+    """Number of answered requests, including failed requests."""
     share: float
     """Share of all answered requests."""
     failed: int
@@ -566,9 +573,9 @@ class OfModel(TypedDict):
     tokens: int | None
     """Number of answer tokens; null if unknown."""
     tokens_per_s: float | None
-    """`tokens` per s, from the first scheduled query of the run to its last answer; null if `tokens` is null."""
+    """`tokens` per s, from the run's first scheduled query to its last answer; null if `tokens` is null."""
     user_tokens_per_s: float | None
-    """Mean over the answers of tokens / latency, i.e. the speed that one user sees; null if `tokens` is null."""
+    """Speed that one user sees: the mean of tokens / latency over the answers; null if `tokens` is null."""
     latency_ns: TokenTimes | None
     """Time from the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
@@ -578,8 +585,8 @@ class OfModel(TypedDict):
 
 
 class ByModel(TypedDict):
-    """Answers of a run, grouped by the model or adapter that the requests name, and how fairly the models
-    are served.
+    """Answers of a run, grouped by the model or adapter that the requests name, with the fairness of the models'
+    speeds.
     """
 
     models: list[OfModel]
@@ -598,7 +605,9 @@ class ByModel(TypedDict):
 
 
 class Media(TypedDict):
-    """Transcribed or spoken sound, compared with the server's time for it. Failed requests do not count."""
+    """Transcribed or spoken sound, compared with the time that the server took to process it. Failed requests do not
+    count.
+    """
 
     of: str
     """`requests` for transcription, or `answers` for speech."""
@@ -607,7 +616,9 @@ class Media(TypedDict):
     per_s: float | None
     """Seconds of sound per s, from the first scheduled query to the last answer; null if this time is 0."""
     real_time_factor: float
-    """Sum of the latencies divided by the duration of the sound. Below 1, an answer takes less time than its sound."""
+    """Sum of the latencies divided by the duration of the sound. If the factor is below 1, an answer takes less time
+    than its sound lasts.
+    """
 
 
 class RampStep(TypedDict):

@@ -27,7 +27,7 @@ class PowerReading(TypedDict):
     """Energy of one source in the window."""
 
     source: str
-    """Name of the counter or sensor, e.g. `rapl:package-0`."""
+    """Name of the counter or sensor, such as `rapl:package-0`."""
     domain: str
     """Part of the machine that the source covers. For `command`, the program's name and a digest of its arguments."""
     provenance: Literal["measured", "estimated"]
@@ -47,9 +47,9 @@ class PowerReading(TypedDict):
     joules_per_sample: float
     """Energy in J divided by the number of samples."""
     joules_per_input_token: NotRequired[float]
-    """Energy in J divided by the prompt tokens; missing if they are unknown."""
+    """Energy in J divided by the prompt tokens; missing if the number of prompt tokens is unknown."""
     joules_per_output_token: NotRequired[float]
-    """Energy in J divided by the answer tokens; missing if they are unknown."""
+    """Energy in J divided by the answer tokens; missing if the number of answer tokens is unknown."""
     joules_per_token: NotRequired[float]
     """Energy in J divided by the sum of prompt and answer tokens; missing if one count is unknown."""
     parts: NotRequired[EnergyParts]
@@ -81,15 +81,15 @@ class Power(TypedDict):
 
 
 class PowerSection(TypedDict):
-    """Keys of `Result` about power."""
+    """Keys of `Result` that describe the power."""
 
     power: Power | None
     power_reason: str | None
 
 
 class FrequencyThirds(TypedDict):
-    """Median frequency of the fastest core;
-    both are null in a short run or if the kernel does not report frequencies.
+    """Median frequency of the fastest core in the first and the last third of the run. Both values are null in a short
+    run or if the kernel does not report frequencies.
     """
 
     first_third: float | None
@@ -123,7 +123,7 @@ class Gpu(TypedDict):
     memory_used_bytes: float | None
     """Largest memory use of all processes together, in bytes."""
     slowdowns: Mapping[str, float] | None
-    """Share of the rows per cause of a lower clock."""
+    """Maps a cause of a lower clock to the share of rows in which it applied."""
     ecc_errors: float | None
     """Number of memory errors that ECC could not correct."""
     other_processes: float | None
@@ -134,9 +134,9 @@ class Host(TypedDict):
     """The machine within LoadGen's window, from host.csv. A value that the kernel does not report is null."""
 
     rows: int
-    """Number of rows of host.csv, one per second."""
+    """Number of rows in host.csv, one per second."""
     cpu_shares: Mapping[str, float] | None
-    """Share of the time of all cores per mode, in [0, 1]."""
+    """Maps a mode to its share of the time of all cores, in [0, 1]."""
     fastest_core_mhz: FrequencyThirds
     """Frequency of the fastest core in the first and last third of the run."""
     hottest_celsius: float | None
@@ -169,7 +169,7 @@ class Host(TypedDict):
     """Memory of the measured process without files and shared pages, in bytes, at the beginning and after each quarter
     of the run; null with fewer than nine rows."""
     settings: Mapping[str, float]
-    """Settings of the machine in the last row, e.g. number of cores per governor."""
+    """Settings of the machine in the last row, such as the number of cores per governor."""
     settings_changed: Mapping[str, Sequence[float]]
     """[lowest, highest] of each setting that changed during the run."""
     gpus: NotRequired[Sequence[Gpu]]
@@ -221,7 +221,7 @@ class Placed(TypedDict):
     threads: int | None
     """Number of threads that computed; null if the kernel does not report them."""
     outside: int | None
-    """Number of these threads that may run on processors outside the plan."""
+    """Number of computing threads that may run on processors outside the plan."""
 
 
 class Slice(TypedDict):
@@ -263,8 +263,9 @@ class Plan(TypedDict):
     pinned: Sequence[Sequence[int]] | None
     """Logical processors of each instance; null without --pin."""
     issuer: Sequence[int] | None
-    """Logical processors of LoadGen's thread, or the planned ones if the run did not report them; null if the thread
-    may run anywhere."""
+    """Logical processors of LoadGen's thread, or the planned processors if the run did not report them; null if the
+    thread may run anywhere.
+    """
     issuer_slice: NotRequired[Slice]
     """Time slice of LoadGen's thread; missing if this thread has other work besides issuing queries."""
     elastic: NotRequired[Elastic]
@@ -287,14 +288,16 @@ class Calibration(TypedDict):
     rate_per_s: float | None
     """Samples/s while every instance is busy; null for streams."""
     latency_ns: int | None
-    """Median latency in ns of a query that is alone; null for Server and Offline."""
+    """Median latency in ns of a query that runs alone; null for Server and Offline."""
     slowest_batch_ns: int
     """Time of the slowest batch of any size after the warm-up, in ns."""
     batch_latency_ns: Sequence[Sequence[int]] | None
     """[samples, ns] by batch size while every instance is busy; null if the times are not needed by the dispatcher or
     for choosing Offline's batch."""
     thread_latency_ns: NotRequired[Sequence[Sequence[int]]]
-    """[threads, ns] of a query that is alone, most threads first; missing if the warm-up did not try fewer threads."""
+    """[threads, ns] of a query that runs alone, in descending order of threads; missing if the warm-up did not try
+    fewer threads.
+    """
     seconds: float | None
     """Duration of the calibration in s; null if it was not needed."""
 

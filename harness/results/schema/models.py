@@ -44,9 +44,9 @@ class OneModel(TypedDict):
     name: str
     """Name in the set."""
     bytes: int
-    """Size that counts towards the capacity."""
+    """Size in bytes that counts towards the capacity."""
     share: float
-    """Share of the queries according to the model's popularity, in [0, 1]."""
+    """Share of queries that the model should receive according to its popularity, in [0, 1]."""
     requests: int
     """Number of answered queries for this model."""
     hits: int
@@ -70,13 +70,13 @@ class OneModel(TypedDict):
     run_ns: int
     """Time of the next sample, in ns."""
     saved_ns: float
-    """Mean load time per query of the run that is saved if the model stays resident: share x load_ns."""
+    """Mean load time per query of the run that a resident model saves: share x load_ns."""
     keep: bool
-    """Whether the model is one of the models that save the most load time per byte and together fit into the cache."""
+    """Whether the model belongs to the set that saves the most load time per byte and fits into the cache."""
 
 
 class HitRate(TypedDict):
-    """A point of the curve."""
+    """A point on the curve."""
 
     capacity_bytes: int
     """Capacity of the cache."""
@@ -90,7 +90,7 @@ class Curve(TypedDict):
     policy: str
     """The simulated policy."""
     requests: int
-    """Number of simulated requests, which are the first ones of the run, at most 20,000."""
+    """Number of simulated requests: the first requests of the run, at most 20,000."""
     points: Sequence[HitRate]
     """Points in the order of capacity."""
 
@@ -129,7 +129,7 @@ class Models(TypedDict):
     expected_load_ns: float
     """Mean load time per query if exactly the models with `keep` were resident."""
     load_ns: float
-    """Mean time that a query waited for its model, which is `acquire` of `stages_ns`."""
+    """Mean time that a query waited for its model (the stage `acquire` in `stages_ns`)."""
     curve: Sequence[Curve]
     """Curve of the run's policy, and a curve of lru if the run had a different policy."""
     models: Sequence[OneModel]

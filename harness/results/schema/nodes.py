@@ -23,7 +23,9 @@ class Node(TypedDict):
     cpus: Sequence[int]
     """Logical processors that the node may use."""
     rate_per_s: float
-    """Samples/s of all instances of the node, measured before the run. The nodes share the work in this proportion."""
+    """Samples/s of all instances of the node, measured before the run. The nodes share the work in proportion to their
+    rates.
+    """
     samples: int
     """Number of samples that the node answered, or that it held when it was lost."""
     batches: int
@@ -45,8 +47,8 @@ class Node(TypedDict):
     null without the node's journal.
     """
     clock_offset_ns: int | None
-    """Lead of the node's clock in ns, from pings after the run or, if these are missing, before it. Null if the node
-    answered no ping.
+    """Lead of the node's clock over the driver's in ns, from pings after the run or, if these are missing, before it.
+    Null if the node answered no ping.
     """
     clock_error_ns: int | None
     """Largest error of the offset in either direction, in ns. This error is half of the shortest round trip."""

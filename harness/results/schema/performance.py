@@ -12,8 +12,8 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns (in Offline, of samples). The values are LoadGen's after a complete run, and otherwise
-    the journal's.
+    """Latency of queries in ns (in Offline, of samples). The values come from LoadGen after a complete run, and
+    otherwise from the journal.
     """
 
     mean: int | None
@@ -23,7 +23,7 @@ class Latency(P999):
     max: int | None
     """ns."""
     p50: int | None
-    """ns; a percentile is null if LoadGen's log does not have it."""
+    """ns; a percentile is null if LoadGen's log lacks it."""
     p90: int | None
     """ns."""
     p95: int | None
@@ -91,7 +91,7 @@ class Throughput(TypedDict):
     scheduled: float | None
     """Rate of the schedule that was drawn from the seed; null outside Server and after an interrupted run."""
     completed: float | None
-    """Rate of completions. Includes failed samples, as LoadGen counts them. Null if nothing was completed."""
+    """Rate of completions. Failed samples count as completed, as in LoadGen. Null if nothing was completed."""
     source: str
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted,
     from the journal` or `log unusable, from the journal`.
@@ -117,7 +117,7 @@ class CostParts(TypedDict):
 
 class Cost(TypedDict):
     """Cost of the performance run at the rate of --price, over LoadGen's window. Each `per_million` number divides the
-    same total by one count, so these numbers do not add up; `parts` do.
+    same total by one count, so these numbers do not add up to the total, but the `parts` do.
     """
 
     per_hour: float
@@ -157,7 +157,7 @@ class Scored(TypedDict):
     value: float
     """Score in `unit`."""
     unit: str
-    """Unit of the metric, e.g. `%`."""
+    """Unit of the metric, such as `%`."""
     samples: int
     """Number of scored samples."""
     target: float | None
@@ -193,7 +193,7 @@ class Stage(TypedDict):
     p99: Number
     """ns."""
     share: float
-    """Share of this stage in the latency of all samples, in [0, 1]."""
+    """This stage's share of the latency of all samples, in [0, 1]."""
 
 
 class ServiceTime(TypedDict):
@@ -208,7 +208,7 @@ class ServiceTime(TypedDict):
 
 
 class AtOtherSpeed(TypedDict):
-    """The reference dispatcher with a model that has a different speed."""
+    """The reference dispatcher with a model that runs at a different speed."""
 
     reference: float
     """The reference dispatcher's number in the section's `unit`."""
@@ -235,7 +235,7 @@ class Reference(TypedDict):
     batches: int
     """Number of batches that the bare loops ran."""
     drift: float
-    """Change of the bare loops' medians over the run. 0.1 means that they were 10 % slower afterwards."""
+    """Change in the bare loops' medians over the run. 0.1 means that the loops were 10 % slower after the run."""
     model_ratio: float
     """Time of the run's batches divided by the time that bare loops take for the same sizes."""
     null_backend_per_s: float | None
@@ -253,9 +253,9 @@ class Reference(TypedDict):
     at_run_speed: AtOtherSpeed
     """Comparison at the speed that the model had during the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """Comparison with the bare loops before or after the run, whichever were slower; only if `drift` exceeds 10 %."""
+    """Comparison with the slower of the bare loops before and after the run; present only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
-    """Comparison with instances on all cores; missing in streams, and unless at least half of the cores are idle."""
+    """Comparison with instances on all cores; missing in streams, or if fewer than half of the cores are idle."""
     queries: NotRequired[int]
     """Number of simulated queries; only in Server."""
     of_queries: NotRequired[int]
@@ -291,14 +291,16 @@ class InputProbe(TypedDict):
     repeated. Low and high bound a 99 % interval of the median. Null with too few rounds.
     """
     over_seen: Sequence[float] | None
-    """Ratio like `over_again`, but divided by the time of a batch that the run may have seen."""
+    """[low, median, high] of a ratio: time of the batch with changed values divided by the time of a batch that the run
+    may have seen.
+    """
     rows: int
     """Number of samples whose answer stayed the same when repeated,
     but changed with the inputs of a different sample.
     """
     by_index: int
-    """Number of samples in `rows` whose answers followed the dataset index in the caller's frame instead of the
-    inputs.
+    """Number of samples in `rows` whose answers followed the dataset index, read from the caller's stack frame, instead
+    of the inputs.
     """
     raised: str
     """Last line of the exception from a batch; empty without an exception."""
@@ -311,7 +313,7 @@ class PromptProbe(TypedDict):
     """
 
     rounds: int
-    """Number of rounds, each with these three requests."""
+    """Number of rounds. Each round contains one request of each kind."""
     changed_ns: float | None
     """Median time in ns of a prompt with a new beginning; null without a round."""
     over_seen: Sequence[float] | None
@@ -319,7 +321,9 @@ class PromptProbe(TypedDict):
     bound a 99 % interval of the median. Null with too few rounds.
     """
     over_again: Sequence[float] | None
-    """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
+    """[low, median, high] of a ratio: time with a new beginning divided by the time of the same changed prompt when
+    repeated.
+    """
     refused: str
     """The server's answer if it refused only the changed prompts; otherwise empty."""
 
@@ -342,7 +346,7 @@ class SteadySeries(TypedDict):
     shape: str
     """Form of the change: step, ramp, wave or phase."""
     end_change: float
-    """Level of the last quarter above the mean, as a share of the mean."""
+    """Level of the last quarter minus the mean level, as a share of the mean."""
     half_width: float
     """Half width of the 95 % interval of the mean level, as a share. The half width allows for correlation between
     batches.
@@ -357,7 +361,7 @@ class SteadyHost(TypedDict):
     lines: Sequence[int]
     """Line numbers of the last row before the change and the first row after it."""
     changed: Mapping[str, Sequence[float]]
-    """Means before and after the change, for the columns that changed most. A counter has means per second."""
+    """Means before and after the change, for the columns that changed most. For a counter, the means are per second."""
 
 
 class SteadyChange(TypedDict):
@@ -374,18 +378,18 @@ class SteadyChange(TypedDict):
     at: str
     """Start of the change in ISO 8601, UTC."""
     host: SteadyHost | None
-    """The machine around the change; null if host.csv has too few rows there."""
+    """The machine around the change; null if host.csv has too few rows around the change."""
 
 
 class SteadyOfficial(TypedDict):
-    """The steady window by the rule of MLPerf Endpoints, which has its own constants."""
+    """The steady window by the rule of MLPerf Endpoints, whose constants differ from the harness's."""
 
     is_found: bool
     """Whether the rule finds a window of sufficient length."""
     is_clean: bool
     """Whether the rule finds a window without a drift warning and without an anomaly."""
     reason: str | None
-    """Reason why the window is missing; null with a window."""
+    """Reason why the window is missing; null if a window was found."""
     passes: int
     """Number of passes over the samples that the run draws from."""
     warm_up_passes: int
@@ -399,7 +403,7 @@ class SteadyOfficial(TypedDict):
 
 
 class Steady(TypedDict):
-    """The verdict of the check of steadiness, from the journal (docs/intervals.md)."""
+    """Whether the run was steady, judged from the journal (docs/intervals.md)."""
 
     verdict: str
     """steady, not steady or undecided."""
@@ -408,7 +412,9 @@ class Steady(TypedDict):
     warm_up_s: float
     """Time in s at the start that was left out because the run had not reached its level yet."""
     warm_up_change: float
-    """Change of the whole run's mean latency because of this time, as a share; 0 if nothing was left out."""
+    """Change in the whole run's mean latency, as a share, that the time in `warm_up_s` causes; 0 if nothing was left
+    out.
+    """
     judged_s: float
     """Length in s of the judged part of the run."""
     series: Mapping[str, SteadySeries]
@@ -447,7 +453,8 @@ class Queries(TypedDict):
 
 
 class RealTime(TypedDict):
-    """Model speed in comparison with the frames of a real-time sequence; needs `frame_period_ms` in the manifest."""
+    """The model's speed compared with the frames of a real-time sequence; requires `frame_period_ms` in the manifest.
+    """
 
     frame_period_ns: int
     """Time from one frame of a sequence to the next."""
@@ -458,8 +465,8 @@ class RealTime(TypedDict):
     late_frames: int | None
     """Number of frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None
-    """Time of all batches in the backend, divided by the real time of all frames. Below 1, one instance computes faster
-    than one stream plays. Null if `frames` is null.
+    """Time of all batches in the backend, divided by the real time of all frames. If the factor is below 1, one
+    instance computes faster than one stream plays. Null if `frames` is null.
     """
 
 

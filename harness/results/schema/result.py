@@ -38,13 +38,13 @@ class ReasonEntry(TypedDict):
 
 
 class ModelSource(TypedDict):
-    """Key of `Result` about the model's origin."""
+    """Key of `Result` that describes where the model came from."""
 
     model_source: NotRequired[str]
 
 
 class ClientSection(TypedDict):
-    """Keys of `Result` about the harness as a client."""
+    """Keys of `Result` that describe the harness as a client."""
 
     client: NotRequired[Client]
     servers: NotRequired[Servers]
@@ -61,19 +61,19 @@ class ClientSection(TypedDict):
 
 
 class CostSection(TypedDict):
-    """Key of `Result` about the cost."""
+    """Key of `Result` that describes the cost."""
 
     cost: NotRequired[performance.Cost]
 
 
 class ModelsSection(TypedDict):
-    """Key of `Result` about a set of models."""
+    """Key of `Result` that describes a set of models."""
 
     models: NotRequired[Models]
 
 
 class RealTimeSection(TypedDict):
-    """Key of `Result` about frames in real time."""
+    """Key of `Result` that describes frames in real time."""
 
     real_time: NotRequired[performance.RealTime]
 
@@ -82,7 +82,7 @@ class Headline(TypedDict):
     """The scenario's main number, as LoadGen's summary shows it."""
 
     name: str
-    """Name of the quantity, e.g. `completed queries`."""
+    """Name of the quantity, such as `completed queries`."""
     value: float
     """Value in `unit`."""
     unit: str
@@ -121,9 +121,9 @@ class Result(TypedDict):
     isolated: bool
     """Whether the processes of LoadGen and the harness ran no code of a plug-in (docs/trust.md)."""
     slo: str | None
-    """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
+    """The SLOs, such as `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
-    """MLPerf's metric for the scenario; null without a whole performance run."""
+    """MLPerf's metric for the scenario; null without a complete performance run."""
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None
@@ -139,13 +139,13 @@ class Result(TypedDict):
     power_reason: str | None
     """Reason why `power` is null; otherwise null."""
     cost: NotRequired[performance.Cost]
-    """Cost of the run; missing without --price, or without a whole performance run."""
+    """Cost of the run; missing without --price, or without a complete performance run."""
     stages_ns: Mapping[str, performance.Stage] | None
     """Time of samples per stage, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
-    """The harness as the client of a server; missing if the model ran here, or the run did not end by itself."""
+    """The harness as the client of a server; missing if no server answered, or if the run did not end by itself."""
     servers: NotRequired[Servers]
-    """Metrics that the servers reported; missing if the model ran here, or without a performance run."""
+    """Metrics that the servers reported; missing if no server answered, or without a performance run."""
     nodes: NotRequired[Sequence[Node]]
     """The nodes in the order of --nodes; missing without nodes, or if the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]
@@ -157,7 +157,7 @@ class Result(TypedDict):
     tokens: NotRequired[Tokens]
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
     sessions: NotRequired[Sessions]
-    """The sessions of a dataset of sessions; missing for other runs."""
+    """The run's sessions; missing if the dataset has no sessions."""
     by_model: NotRequired[ByModel]
     """Answers by the model or adapter that the requests name; missing unless the requests name at least two."""
     media: NotRequired[Media]
@@ -185,7 +185,7 @@ class Result(TypedDict):
     arrivals: performance.Arrivals | None
     """Source of the schedule; null without a performance run."""
     host: machine.Host | None
-    """The machine during the run; null without a whole performance run or without rows in its window."""
+    """The machine during the run; null without a complete performance run or without rows in its window."""
     measured_process: machine.MeasuredProcess | None
     """Resources of the measured process; null if the run did not end by itself."""
     noise_floor_ns: machine.NoiseFloor | None

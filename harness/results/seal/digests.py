@@ -101,8 +101,8 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a sorted mapping from path in the folder to SHA-256. For a link, the digest covers the link's text,
-    because its target may be outside the folder.
+    """Returns the SHA-256 of each file by its path in the folder, sorted by path. For a link, the digest covers the
+    link's text, because the link's target may be outside the folder.
     """
     digests = {}
     for path in sorted(folder.rglob("*")):

@@ -17,8 +17,8 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
-"""Purpose of the signature, which ssh-keygen signs as well. Verification therefore refuses a signature made for a
-commit or an email.
+"""Purpose of the signature. ssh-keygen includes it in the signed data. Verification therefore refuses a signature made
+for a commit or an email.
 """
 
 PROGRAM = "ssh-keygen"
@@ -104,7 +104,8 @@ def sign(folder: Path, key: Path) -> str:
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
     """Returns the differences, and a line that names the seal's signer. The line is empty if the seal is not signed.
 
-    allowed: OpenSSH's allowed-signers file. If given, only a signature by one of its signers is accepted.
+    allowed: OpenSSH's allowed-signers file. If `allowed` is given, only a signature by one of the file's signers is
+    accepted.
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():

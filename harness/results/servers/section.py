@@ -10,8 +10,8 @@ from harness.wire.server_series import column_of, columns
 
 
 def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str) -> Servers | None:
-    """Returns the section; None if the run has neither rows nor a reason why rows are missing. window_ns: LoadGen's
-    window.
+    """Returns the section `servers`; None if the run has neither rows nor a reason why rows are missing. window_ns:
+    LoadGen's window.
     """
     if log is None and not absent:
         return None

@@ -39,15 +39,15 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
 
 
 def only_failures_are_late(run: Evidence, one: Judged) -> bool:
-    """Returns whether every late item failed. In this case a separate reason reports the failures, and a different rate
-    would not help.
+    """Returns whether every late item failed. A separate reason then reports the failures, and a different rate would
+    not help.
     """
     failed = run.ended["failed_samples"] if run.ended else 0
     return run.plan.samples_per_query == 1 and 0 < one.late <= failed and one.slo.of != "itl"
 
 
 def _not_measured(run: Evidence, one: Judged) -> str:
-    """Returns why the answers cannot show whether the SLO was met; '' if they can."""
+    """Returns why the answers cannot show whether the SLO was met; '' if the answers can show it."""
     if one.slo.of == "itl" and not _has_gaps(run):
         return "the server does not report the tokens of each chunk, or the answers have one token each"
     if not one.of:
@@ -58,7 +58,7 @@ def _not_measured(run: Evidence, one: Judged) -> str:
 
 
 def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:
-    """Returns whether LoadGen's verdict or numbers show if the run met the SLO."""
+    """Returns whether LoadGen's verdict or numbers show whether the run met the SLO."""
     if slo.of or slo.percentile < max(s.percentile for s in slos if not s.of):
         return False
     if not run.plan.token_latencies:

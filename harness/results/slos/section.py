@@ -12,7 +12,7 @@ def section(
 ) -> Goodput | None:
     """Returns the section of result.json; None without an SLO or without an answer.
 
-    completed_per_s: LoadGen's rate in a Server run, because LoadGen measures a different time than the journal. The
+    completed_per_s: LoadGen's rate in a Server run, because this rate covers a different time than the journal's. The
     goodput is a share of this rate. None selects the journal's rate.
     """
     done, plan = run.done, run.plan

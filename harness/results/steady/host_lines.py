@@ -28,8 +28,8 @@ hardly varies would always come first.
 """
 
 _LEAST = {"cpu_": 0.05, "measured_cpu_s": 0.05, "_switches": 100.0, "_faults": 100.0}
-"""A counter is not listed if it changes by less than this per second, even from 0, because such a change does not slow
-a run down. The keys are the beginnings or endings of column names.
+"""A counter is not listed if it changes by less than this number per second, even from 0, because such a change does
+not slow a run down. The keys are the beginnings or endings of column names.
 """
 
 _MOST = 4
@@ -83,7 +83,7 @@ class HostLines(NamedTuple):
     """Lines in host.csv near a point in time."""
 
     lines: Sequence[int]
-    """Line numbers of the last row before the time and the first row after it."""
+    """Line numbers of the last row before the point in time and the first row after it."""
     columns: Sequence[Column]
     """Columns that changed most clearly."""
 

@@ -43,7 +43,7 @@ _EDGE = 0.1
 """Share of the run at each end in which no step is searched for."""
 
 _LEAST_NOISE = 1e-4
-"""A batch mean's standard deviation counts as at least this, because real clocks and loads are never steadier.
+"""A batch mean's standard deviation counts as at least this value, because real clocks and loads are never steadier.
 """
 
 
@@ -202,7 +202,7 @@ def _waves(n: int) -> _Pairs:
 
 
 def _phases(n: int) -> _Pairs:
-    """Returns phases. Each phase lies between two steps."""
+    """Returns phases, which lie between two steps."""
     time = (np.arange(n) + 0.5) / n
     ends = [(begin / 8, end / 8) for begin in range(1, 7) for end in range(begin + 1, 8)]
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]

@@ -29,7 +29,7 @@ from harness.results.steady.rank_tests import (
 from harness.types import Array
 
 GATED = (("tpot_p50", 0.5), ("tpot_p90", 0.9))
-"""Series that determine the window. TTFT and latency do not affect it."""
+"""Series that determine the window. TTFT and latency do not affect the window."""
 
 WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90", 0.9))
 """Series whose trend, from the window to the end of the run, is reported."""
@@ -52,7 +52,7 @@ if Pettitt's test is significant.
 """
 
 PRECISION = 0.05
-"""Half width of the 95 % interval that a window must reach, which determines how many passes it needs."""
+"""A window needs enough passes for the half width of its 95 % interval to reach this value."""
 
 RELAXATIONS = 5.0
 """A window must last at least this multiple of the p90 latency."""
@@ -140,7 +140,7 @@ class Official(NamedTuple):
 
     is_found: bool
     reason: str | None
-    """Why no window was found; None with a window."""
+    """Why no window was found; None if a window was found."""
     passes: int
     """Number of passes in the run. The last pass may be incomplete."""
     warm_up_passes: int
@@ -166,7 +166,9 @@ class Official(NamedTuple):
 
 
 def judge(samples: Samples, pass_samples: int) -> Official:
-    """Returns the official verdict. pass_samples: number of samples per pass; default: the size of the dataset."""
+    """Returns the official verdict. pass_samples: number of samples per pass, usually the size of the dataset; must be
+    at least 1.
+    """
     if pass_samples < 1:
         raise ValueError(f"a pass has at least 1 sample, got {pass_samples}")
     run = _Passes(samples, pass_samples)

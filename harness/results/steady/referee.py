@@ -48,8 +48,8 @@ _MOST_TIMES = 100.0
 """An estimate of the necessary length is limited to this multiple of the current length."""
 
 _ENOUGH = 5.5
-"""At the estimated length, the change lies this many of its standard deviations away from the limit. At this distance,
-about 9 out of 10 simulated runs were decided.
+"""At the estimated length, the distance between the change and the limit is this many standard deviations of the
+change. At this distance, about 9 out of 10 simulated runs were decided.
 """
 
 
@@ -65,7 +65,7 @@ class Judged(NamedTuple):
     at_ns: int
     """Time at which the most probable change begins."""
     end_change: float
-    """How far the last quarter's level lies above the mean, as a share of the mean."""
+    """Level of the last quarter minus the mean level, as a share of the mean."""
     half_width: float
     """Half width of the interval for the mean level, as a share, at confidence LEVEL."""
     correlation_s: float
@@ -83,7 +83,7 @@ class Refereed(NamedTuple):
     warm_up_s: float
     """Time left out at the start, because the run had not reached its level yet."""
     warm_up_change: float
-    """How much this time changes the whole run's mean latency, as a share."""
+    """Change in the whole run's mean latency, as a share, that the time in `warm_up_s` causes."""
     judged_s: float
     """Length of the remaining part of the run, which was judged."""
     needed_s: float | None

@@ -120,13 +120,12 @@ def _blocks(n: int) -> tuple[Array, Array]:
 def _timed(
     name: str, stream: Stream, times_ns: Array | None, ok: Array
 ) -> tuple[Series | None, Array]:
-    """Returns two values: the series of a time per sample, or None with too few times; and the (n,) effects of the
-    samples.
+    """Returns the series of a time per sample (None with too few times) and the (n,) effects of the samples.
     """
     effects = np.zeros(len(ok))
     if times_ns is None:
         return None, effects
-    used = ok & (times_ns > 0)  # NaN compares as False, so it counts as unused
+    used = ok & (times_ns > 0)  # NaN compares as False, so a NaN time counts as unused
     if int(used.sum()) < FEWEST:
         return None, effects
     logs = np.log(times_ns[used].astype(np.float64))
@@ -202,7 +201,7 @@ def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
     work = np.cumsum(weights[used][order])
     last = np.flatnonzero(
         np.diff(times, append=times[-1] + 1)
-    )  # of the answers with the same time, only the last counts
+    )  # if answers have the same time, only the last one counts
     times, work = times[last], work[last]
     batches = _batches(len(times) - 1)
     if batches < LEAST_BATCHES:
@@ -226,7 +225,7 @@ def _tail(stream: Stream, ok: Array) -> Series | None:
 def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series | None:
     """Returns the series of a share of samples; None if fewer than `fewest` events happened.
 
-    The square root of a count of rare events has a standard deviation of about 1/2, whatever the share is. The series
+    The square root of a count of rare events has a standard deviation of about 1/2, regardless of the share. The series
     therefore contains twice the root of each count, divided by the root of the mean count. Changes in this series are
     close to the changes in the share's logarithm.
     """

@@ -25,7 +25,7 @@ def verdict_of(result: Mapping[str, Any]) -> str | None:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without a verdict. result: the content of result.json."""
+    """Returns the steady state in one line; None without a verdict. result: the content of result.json."""
     steady = result.get("steady")
     if not steady:
         return None

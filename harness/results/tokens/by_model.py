@@ -93,7 +93,7 @@ def _jain(speeds: Sequence[float]) -> float:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None for a single model."""
+    """Returns the speeds of the models in one line; None for a single model."""
     found = result.get("by_model")
     if not found:
         return None

@@ -50,7 +50,7 @@ def _next(sent_ns: Array, ended_ns: Array) -> Array:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without --cancel."""
+    """Returns the cancelled requests in one line; None without --cancel."""
     found = result.get("cancellations")
     if not found:
         return None

@@ -17,13 +17,13 @@ from harness.types import Array
 
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
-"""Limits on differences between token times. The journal records a first token before LoadGen does. LoadGen's TTFT must
-therefore not be smaller than the journal's, and LoadGen's TPOT not larger, except by the larger of these two limits and
-for PREEMPTED_SHARE of the answers.
+"""Limits on differences between LoadGen's token times and the journal's. The journal records a first token before
+LoadGen does. LoadGen's TTFT must therefore be at least as large as the journal's, and LoadGen's TPOT at most as large.
+The larger of these two limits is tolerated, and PREEMPTED_SHARE of the answers may exceed it.
 """
 PREEMPTED_SHARE = 0.02
 """Share of answers for which another thread or program may have run between the journal's timestamp of a completion and
-LoadGen's timestamp right after it. The percentile may then move by this share of the ranks.
+LoadGen's timestamp right after it. A percentile may then move by this share of the ranks.
 """
 LEAST_SLOWER = 5
 """A percentile is checked only if at least this many answers lie above it. Otherwise preempted answers alone may
@@ -32,7 +32,7 @@ determine the percentile.
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
 """The journal's rate and LoadGen's may differ by at most RATE_SHARE plus RATE_NS / the run's length. On a busy machine,
-either of them may record the last completion earlier by this time.
+LoadGen or the journal may record the last completion up to RATE_NS earlier than the other.
 """
 
 _PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}

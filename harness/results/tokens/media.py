@@ -36,7 +36,7 @@ def section(run: Evidence) -> Media | None:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without sound."""
+    """Returns the sound and its speed in one line; None without sound."""
     media = result.get("media")
     if not media:
         return None

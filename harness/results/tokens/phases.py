@@ -1,8 +1,8 @@
 """Divides a run's window by what its requests were doing: waiting for a first token, or for later tokens. Has no side
 effects.
 
-At each moment, the machines' time is shared equally among the requests in flight, however much a request needs. The
-shares are therefore a rule for dividing costs, not a measurement of the model.
+At each moment, the machines' time is shared equally among the requests in flight, regardless of how much each request
+needs. The shares are therefore a rule for dividing costs, not a measurement of the model.
 """
 
 from typing import NamedTuple

@@ -41,7 +41,7 @@ def section(run: Evidence) -> Probes | None:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without probes."""
+    """Returns the probes in one line; None without probes."""
     probes = result.get("probes")
     if not probes:
         return None

@@ -76,7 +76,7 @@ def _step(
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None for a run without a ramp."""
+    """Returns the ramp's result in one line; None for a run without a ramp."""
     ramp = result.get("ramp")
     if not ramp:
         return None

@@ -19,8 +19,8 @@ MOST_TURNS = 100
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1
-"""Limits on late turns. A run is INVALID if 1 % of its turns are late by more than this time, and also by
-more than this share of the median latency.
+"""A run is INVALID if 1 % of its turns are late by more than MOST_LAG_NS and by more than MOST_LAG_SHARE of the median
+latency.
 """
 
 
@@ -121,7 +121,7 @@ def _idle_ns(columns: Mapping[str, Array], begin: int, end: int) -> int:
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the line; None without sessions."""
+    """Returns the sessions in one line; None without sessions."""
     sessions = result.get("sessions")
     if not sessions:
         return None

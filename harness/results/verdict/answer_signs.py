@@ -20,7 +20,7 @@ nothing.
 """
 
 VARIED_SHARE = 0.10
-"""The server is doubted if more than this share of repeated prompts gets answers that begin differently. Batches of
+"""The run gets a doubt if more than this share of repeated prompts gets answers that begin differently. Batches of
 different sizes change a few answers.
 """
 
@@ -28,36 +28,39 @@ ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""The server is doubted if more than this share of its replies repeats the id of an earlier reply. One known server
-draws its ids from only 999 numbers.
+"""The run gets a doubt if more than this share of the server's replies repeats the id of an earlier reply. One known
+server draws its ids from only 999 numbers.
 """
 
 IGNORED_SHARE = 0.10
 SECOND_OVER_FIRST, SECOND_OVER_OTHERS = 2.0, 4.0
 LEAST_SECOND_NS = NS_PER_MS
-"""Limits on the time to the second token. A time is doubted if it exceeds all three: SECOND_OVER_FIRST times the time
-to the first token, SECOND_OVER_OTHERS times the time between later tokens, and LEAST_SECOND_NS.
+"""The run gets a doubt if the time to the second token exceeds all three limits: SECOND_OVER_FIRST times the time to
+the first token, SECOND_OVER_OTHERS times the time between later tokens, and LEAST_SECOND_NS.
 """
 
 CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""The server is doubted if more than this share of its answers shows one of the signs. Chance and unusual prompts
-produce a few such answers.
+"""The run gets a doubt if more than `COUNT_SHARES[sign]` of the answers show a sign, or if more than NO_ANSWER_SHARE of
+the answers end during the reasoning. Chance and unusual prompts produce a few such answers.
 """
 
 COUNTED_SHARE = 0.5
-"""The server is doubted if its metrics page counts less than this share of the tokens in its replies."""
+"""The run gets a doubt if the server's metrics page counts less than this share of the tokens in the server's replies.
+"""
 
 TAIL_SHARE = 0.25
-"""The server is doubted if, in more than this share of streams, all tokens without text arrive at once. ignore_eos
-forces such tokens.
+"""The run gets a doubt if the tokens without text arrived at once in more than this share of the streams that contain
+such tokens. ignore_eos forces a model to generate them.
 """
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Cached prompt tokens are doubted above HIT_SHARE, but only with at least FEWEST_ROWS readings of the metrics page."""
+"""The run gets a doubt if the server's metrics page shows a larger share of cached prompt tokens than HIT_SHARE
+although the replies report none. The page is judged only with at least FEWEST_ROWS readings.
+"""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:

@@ -19,29 +19,29 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""If the p99 of the stage `notice` is more than this share of the latency's p99, the client limited the run. A p99
-above NOTICE_DOUBT of the latency's p99, or of the SLO's bound, is a doubt.
+"""If the p99 of the stage `notice` is more than this share of the latency's p99, the client limited the run. The run
+gets a doubt if the p99 exceeds NOTICE_DOUBT of the latency's p99, or of the SLO's bound.
 """
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
-"""Limits on standstills, in which the client issues nothing for STOOD_NS although a query is due. A standstill longer
-than STOOD_DOUBT_NS is a doubt. A standstill is a reason if it delays the issue by more than STOOD_REASON of the latency
-at the same percentile.
+"""A client stands still if it issues nothing for STOOD_NS although a query is due. The run gets a doubt if a standstill
+is longer than STOOD_DOUBT_NS. The client limited the run if the standstill delays the issue by more than STOOD_REASON
+of the latency at the same percentile.
 """
 
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
 BUSY_SECONDS_REASON = 0.10
-"""Limits on the receiving thread: the busy share of its busiest second, the busy share from which a second counts as
-full, and the share of full seconds.
+"""If the receiving thread is busy for more than BUSY_DOUBT of its busiest second, the run gets a doubt. If it is busy
+for more than BUSY_SECOND of the time in more than BUSY_SECONDS_REASON of the seconds, the client limited the run.
 """
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""The requested rate in Server is a doubt if it exceeds the share ASKED_DOUBT of the ceiling; the client limited the
-run if the actual rate in Offline or a closed loop exceeds the share REACHED_REASON of the ceiling.
+"""The run gets a doubt if the requested rate in Server exceeds the share ASKED_DOUBT of the ceiling. The client limited
+the run if the actual rate in Offline or a closed loop exceeds the share REACHED_REASON of the ceiling.
 """
 
 WAITED_DOUBT = 0.001
@@ -51,12 +51,13 @@ OUTAGE_S = 0.25
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Limits on the times that a server reports: the shortest time in which it can read and answer a request, and the
-largest ratio of the sum of a time's parts to the whole.
+"""The run gets a doubt if a server reports a total time below LEAST_TOTAL_NS, in which no server can read and answer a
+request. It also gets a doubt if the reported times contradict each other or the client's times by more than the factor
+TIMES_TOLERANCE.
 """
 
 RESENT_FEW = 3
-"""At least this many requests may be sent twice, because in a short run a single request would exceed RESENT_REASON."""
+"""Any run may send this many requests twice, because in a short run a single request would exceed RESENT_REASON."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -235,8 +236,8 @@ def doubts(
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     places = client["connections"] * len(client["peers"])
-    # If each query in flight has its own connection, a closed loop's query waits only until that connection is free
-    # again. Such waits do not limit the run.
+    # If --concurrency is not larger than the number of connections, a query waits only until the previous query's
+    # connection is free again. Such waits do not limit the run.
     has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
     if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
         held = f"{show_percent(waited, 1)} of the requests waited"

@@ -22,7 +22,9 @@ from harness.results.steady.referee import CHANGED
 from harness.results.steady.shown import NOT_STEADY, change_text
 
 NOISE_SHARE = 0.10
-"""A noise floor above this share of the SLO's bound is a doubt, because the noise then determines the tail."""
+"""The run gets a doubt if the noise floor exceeds this share of the SLO's bound, because the noise then determines the
+tail.
+"""
 
 OTHERS_SHARE = 0.10
 """If other processes use more than this share of all cores during the run, the run gets a doubt."""
@@ -39,8 +41,8 @@ larger.
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""Limits on a gap without completions. A gap that exceeds both limits (a time, and a multiple of the slowest batch) is
-too long to come from a slow batch or the operating system's scheduler.
+"""The run gets a doubt if a gap without completions exceeds both STALL_NS and STALL_BATCHES times the slowest batch.
+Such a gap is too long to come from a slow batch or the operating system's scheduler.
 """
 
 SHORT_NS = NS_PER_S
@@ -51,13 +53,13 @@ LASTING_SHARE = 0.05
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
 MOVED_S = 0.5
-"""Limits on changes in a run shorter than SETTLED_S. In such a run, a change other than a ramp is a doubt only if the
-level stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to another
-core causes a smaller change, and a stall causes a shorter one.
+"""Limits on changes in a run shorter than SETTLED_S. In such a run, a change other than a ramp causes a doubt only if
+the level stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to
+another core causes a smaller change, and a stall causes a shorter one.
 """
 
 WARMING_SHARE = 0.05
-"""A slow start is a doubt if it adds more than this share to the mean time."""
+"""The run gets a doubt if a slow start adds more than this share to the mean time."""
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
@@ -254,8 +256,8 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Yields a doubt if the percentile would need more queries even if no query were late or, in Offline, if the run is
-    too short.
+    """Yields a doubt if the percentile needs more queries than the run has, even if no query is late. In Offline,
+    yields a doubt if the run is too short.
     """
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:

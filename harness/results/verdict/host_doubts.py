@@ -10,20 +10,20 @@ from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""The machine is doubted if the fastest core's frequency falls by more than this share from the first third of the run
-to the last.
+"""The run gets a doubt if the fastest core's frequency falls by more than this share from the first third of the run to
+the last.
 """
 
 PAGED_SHARE = 0.01
 """If at least this many page faults per sample require disk access, the faults determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""More involuntary context switches than this, per second of CPU time, are a doubt. On two cores in Offline, an idle
-machine reached at most 60, and a machine that ran other programs reached 800 to 24,000.
+"""The run gets a doubt if its involuntary context switches exceed this number per second of CPU time. On two cores in
+Offline, an idle machine reached at most 60, and a machine that ran other programs reached 800 to 24,000.
 """
 
 GPU_CLOCK_SHARE = 0.10
-"""A GPU is doubted if its clock falls during the run by more than this share of its highest value."""
+"""The run gets a doubt if a GPU's clock falls during the run by more than this share of its highest value."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
@@ -116,8 +116,8 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Yields a doubt if memory grows evenly until the end of the run. The growth must be even, because the growth slows
-    down if an allocator is only warming up.
+    """Yields a doubt if memory grows evenly until the end of the run. Requires even growth,
+    because the memory of an allocator that is only warming up grows ever more slowly.
     """
     held = host["measured_anonymous_bytes"]
     if held is None:

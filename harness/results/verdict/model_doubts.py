@@ -15,15 +15,17 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""A ratio is doubted if its whole interval lies above this value. Models that compute every answer stay close to 1."""
+"""The run gets a doubt if the whole interval of one of the input probe's ratios lies above this value. Models that
+compute every answer stay close to 1.
+"""
 
 PADDING_SHARE = 0.10
-"""The batches are doubted if more than this share of the rows computed by a model with a fixed batch size was padding.
+"""The run gets a doubt if a model with a fixed batch size computed more than this share of its rows as padding.
 """
 
 BUSY_CORES = 0.5
-"""The backend is doubted if fewer cores than this are busy. The limit is half a core, because instances of a very fast
-model wait for Python's lock while another instance computes.
+"""A backend that hardly computed causes a doubt only if it kept fewer cores than this busy. The limit is half a core,
+because instances of a very fast model wait for Python's lock while another instance computes.
 """
 
 FEWEST_INFER_S = 0.1
@@ -34,13 +36,13 @@ NOISE_SIGMAS = 3
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""A manifest is doubted if it allows a share of differing answers above TOLERATED_SHARE, or a relative difference
-between numbers above WIDEST_TOLERANCE.
+"""The run gets a doubt if the manifest allows a share of differing answers above TOLERATED_SHARE, or a relative
+difference between numbers above WIDEST_TOLERANCE.
 """
 
 PERFECT_ERRORS = 3
-"""A score without any error is doubted if the reference predicts at least this many errors. By chance, such a score
-occurs in only 5 % of cases.
+"""The run gets a doubt if the score has no error although the reference predicts at least this many errors. By chance,
+such a score occurs in only 5 % of cases.
 """
 
 

@@ -24,8 +24,8 @@ from harness.types import Score
 
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
-"""Limits for a backend that answers by index: the minimum number of such answers, and their minimum share of the
-probe's `rows`. Chance produces fewer such answers.
+"""The backend answers by index if at least FEWEST_BY_INDEX answers, and at least BY_INDEX_SHARE of the probe's `rows`,
+follow the index. Chance produces fewer such answers.
 """
 
 

@@ -9,11 +9,11 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answer_signs
 
 AT_ONCE_SHARE = 0.5
-"""The token times are doubted if more than this share of the streams with several tokens arrived in one chunk."""
+"""The run gets a doubt if more than this share of the streams with several tokens arrived in one chunk."""
 
 HELD_SHARE = 0.9
-"""The token times are doubted if, in more than this share of the streams with several chunks, all chunks arrived at the
-same moment.
+"""The run gets a doubt if, in more than this share of the streams with several chunks, all chunks arrived at the same
+moment.
 """
 
 

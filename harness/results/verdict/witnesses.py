@@ -27,7 +27,7 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""The journal's latencies may exceed LoadGen's by this time or by ABOVE_SHARE, whichever is larger. The journal's
+"""The journal's latencies may exceed LoadGen's by ABOVE_NS or by ABOVE_SHARE, whichever is larger. The journal's
 timestamps lie within LoadGen's interval, so the journal's latencies should be smaller.
 """
 
@@ -192,9 +192,9 @@ def file_reasons(run: Evidence) -> Iterator[Reason]:
 def clock_reasons(run: Evidence) -> Iterator[Reason]:
     """Yields a reason if the measured process's clock differs from the supervisor's.
 
-    Each time the supervisor looks, it must see exactly the answers that are already completed. Looks that see no new
-    answer do not count, because a stopped process may have completed an answer without recording it. The median
-    excludes looks during a pause.
+    Each time the supervisor looks, it must see exactly the answers that are already completed. Observations that show
+    no new answer do not count, because a stopped process may have completed an answer without recording it. The median
+    excludes observations during a pause.
     """
     done = run.done
     if done is None or not run.looks:
@@ -206,9 +206,9 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            # The supervisor saw the answer this long before the answer's timestamp.
+            # Time from the moment at which the supervisor saw the answer to the answer's timestamp.
             early_ns = int(completed_ns[answered - 1]) - at_ns
-            # The supervisor had not seen the next answer this long after the answer's timestamp.
+            # Time from the next answer's timestamp to a moment at which the supervisor still had not seen that answer.
             late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)
