@@ -11,8 +11,8 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 class AreaUnderCurve:
     """Probability that a positive sample gets a higher score than a negative sample. A tie counts as one half.
 
-    An answer is a single score, or one score per frame. A label is 0 or 1, or one such number per frame. If an answer
-    is longer than its label, the excess is padding. A missing score counts as wrong.
+    An answer is a single score, or one score per frame. A label is 0 or 1, or one such number per frame. The part of an
+    answer beyond the length of its label is padding. A missing score counts as wrong.
     """
 
     def __init__(self, dtype: str) -> None:

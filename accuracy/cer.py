@@ -12,7 +12,7 @@ class CharacterErrorRate(TextLabels):
     better.
 
     Differences in case, punctuation and spaces within a text count as errors. White space before and after a text is
-    ignored. The function `texts` describes labels and answers.
+    ignored. Labels and answers have the form that `texts` (accuracy/parts/text.py) describes.
     """
 
     def __init__(self, dtype: str) -> None:

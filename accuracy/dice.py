@@ -8,8 +8,8 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Number that is added to the numerator and to the denominator, so that a class scores 1 if it occurs neither in the
-answer nor in the label.
+"""Number added to both the numerator and the denominator, so that a class scores 1 if it occurs neither in the answer
+nor in the label.
 """
 
 
@@ -17,9 +17,8 @@ class Dice:
     """Dice coefficient between answers and labels. Answers and labels are arrays of classes, in which 0 is the
     background. Labels may be memory-mapped.
 
-    Each class's coefficient is averaged over the samples, and then these means are averaged over the classes. If there
-    are two classes, class 1 is KiTS19's kidney, class 2 is the tumour, and the line in accuracy.txt has the official
-    format.
+    Each class's coefficient is averaged over the samples, and then these means are averaged over the classes. With two
+    classes, class 1 is KiTS19's kidney and class 2 is the tumour, and the line in accuracy.txt has the official format.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -9,7 +9,8 @@ from harness.types import Answer, Metric, Score
 class ExactMatch(TextLabels):
     """Percentage of answers that equal their labels in every character.
 
-    White space before and after a text is ignored. The function `texts` describes labels and answers.
+    White space before and after a text is ignored. Labels and answers have the form that `texts`
+    (accuracy/parts/text.py) describes.
     """
 
     def __init__(self, dtype: str) -> None:

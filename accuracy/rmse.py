@@ -9,8 +9,8 @@ from harness.types import Answer, HasAnswerShape, HasLabelCheck, Metric, Score
 
 
 class Rmse:
-    """Root-mean-square error of the answers. Each answer and each label is one number. A failed sample cannot be
-    scored.
+    """Root-mean-square error of the answers. Each answer and each label is one number. A run with a failed sample
+    cannot be scored.
     """
 
     def __init__(self, dtype: str) -> None:

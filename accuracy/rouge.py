@@ -13,7 +13,7 @@ class Rouge(TextLabels):
     measures.
 
     For `rougeLsum`, nltk splits texts into sentences, as in MLPerf's script. If nltk's data are not installed, each
-    line counts as a sentence. The function `texts` describes labels and answers.
+    line counts as a sentence. Labels and answers have the form that `texts` (accuracy/parts/text.py) describes.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -45,7 +45,7 @@ class Rouge(TextLabels):
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields a reason if rougeLsum would differ from MLPerf's rougeLsum."""
+        """Yields a reason if rougeLsum would differ from the value that MLPerf's script computes."""
         if sentence_splitter() is None:
             yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 

@@ -1,4 +1,4 @@
-"""Scores question answering by SQuAD v1.1's exact match and F1, like MLPerf's accuracy-squad.py."""
+"""Scores answers to questions by SQuAD v1.1's exact match and F1, like MLPerf's accuracy-squad.py."""
 
 import json
 import re

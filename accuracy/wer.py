@@ -16,8 +16,8 @@ class WordErrorRate(TextLabels):
     """Number of substituted, deleted and inserted words, as a percentage of the words in the labels. Lower is better.
 
     Differences in case and punctuation are ignored, and up to three words that are joined into one do not count as
-    errors. The official script also normalises numbers and abbreviations, as the metric `wer-whisper` does. The
-    function `texts` describes labels and answers.
+    errors. The official script also normalises numbers and abbreviations, as the metric `wer-whisper` does. Labels and
+    answers have the form that `texts` (accuracy/parts/text.py) describes.
     """
 
     name = "wer"

@@ -27,7 +27,7 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, BackendSetup, Batch, Network, Outputs, TensorSpec
 
 _UNREADABLE = "bfloat16"
-"""A number type that NumPy lacks."""
+"""A number type that programs can use but NumPy lacks; programs with such inputs are refused."""
 
 
 class _Pool:
@@ -61,11 +61,11 @@ _pool = _Pool()
 
 
 class ExecuTorchBackend(FrameworkBackend):
-    """The method `forward` of a program.
+    """Runs the method `forward` of an ExecuTorch program.
 
-    The inputs of a program have no names and are in the manifest's order; a single output has no name either. If the
-    method returns a dict, its keys are the output names; otherwise, several outputs are named `output_0`, `output_1`
-    and so on. A program records its largest batch; if other sizes vary, the manifest gives their names. ExecuTorch
+    The inputs of a program have no names, so they follow the manifest's order; a single output has no name either. If
+    the method returns a dict, its keys are the output names; otherwise, several outputs are named `output_0`,
+    `output_1` and so on. A program records its largest batch; the manifest names any other sizes that vary. ExecuTorch
     holds Python's GIL while it computes.
     """
 
@@ -116,7 +116,7 @@ class ExecuTorchBackend(FrameworkBackend):
 
     def _specs(self, ports: Sequence[Port]) -> Iterator[TensorSpec]:
         """Yields the inputs with the manifest's names. If the sizes of an input may vary, the manifest determines which
-        sizes are open.
+        of them are open.
         """
         declared = self._setup.inputs
         if declared and len(declared) != len(ports):
@@ -193,7 +193,7 @@ class _Traced(ExecuTorchBackend):
     _traces = True
 
     def write_dump(self, folder: Path) -> Path:
-        """Writes the record of the runs since the previous call."""
+        """Writes the ETDump of the runs since the previous call."""
         path = folder / "run.etdp"
         self._program.write_etdump_result_to_file(str(path), str(folder / "none.bin"))
         return path
@@ -212,7 +212,7 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
 
 def _without_copies(method: Any) -> Any:
     """Returns a function that executes the method without copying its outputs, because NumPy copies outputs faster than
-    ExecuTorch.
+    ExecuTorch does.
     """
     inner = getattr(method, "_method", None)
     return method.execute if inner is None else partial(inner.call, clone_outputs=False)

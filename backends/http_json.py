@@ -33,7 +33,7 @@ _METHODS = ("POST", "PUT", "PATCH")
 _JSON = "application/json"
 _BODY = '{"instances":"{{samples}}"}'
 _ANSWERS = "/predictions"
-"""The defaults of body and answers: the protocol of TensorFlow Serving, which MLflow and KServe v1 also use."""
+"""Defaults for body and answers: the protocol of TensorFlow Serving, which MLflow and KServe v1 also use."""
 
 _OK = 200
 _SHOWN_CHARACTERS = 200
@@ -48,9 +48,9 @@ class HttpJsonRemote:
 
     path: the URL path of each request.
     method: the HTTP method of each request.
-    content_type: the value of the header Content-Type. With a type other than JSON, body is a single placeholder, and
-    its bytes are sent. With multipart/form-data, body is an object of fields, and one field is a file made from the
-    sample.
+    content_type: the value of the header Content-Type. With a type other than JSON, body is a single placeholder, whose
+    bytes are sent as the whole body. With multipart/form-data, body is an object of fields, and one field is a file
+    made from the sample.
     headers: additional headers, as an object.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
     sample: the template of one sample in {{samples}}. The default is the model's only input, or an object with all
@@ -117,7 +117,7 @@ class HttpJsonRemote:
         """Sends no request, because services do not describe themselves."""
 
     def pieces(self, batch: Batch) -> Sequence[bytes]:
-        """Returns the bytes of one sample that fill the gaps of a request body."""
+        """Returns the bytes that fill the gaps of a request body for one sample."""
         (rows,) = _samples(batch)
         return self._whole(rows) if self._whole is not None else self._template.pieces(rows)
 

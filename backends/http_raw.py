@@ -1,4 +1,4 @@
-"""Sends the bytes of samples over HTTP to servers that answer with bytes."""
+"""Sends the bytes of samples over HTTP to servers that reply with bytes."""
 
 from collections.abc import Mapping
 from math import prod
@@ -20,7 +20,7 @@ _OPTIONS = {
     "shape": "SIZExSIZE",
 }
 _NO_ANSWERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool")
-"""Types that NumPy lacks, and types that do not allow every byte value."""
+"""Number types refused for answers: NumPy lacks them, or some byte values are not valid in them."""
 
 _OK = 200
 

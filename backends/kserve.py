@@ -49,9 +49,9 @@ class KserveRemote:
     version: the version of the model. By default, the server chooses the version, and all answers must come from the
     same version.
     encoding: binary sends the tensors' bytes; json sends text, which is slower. By default, a request with one sample
-    of zeros shows whether the server accepts binary tensors. A server may answer in either form. Over gRPC, tensors are
-    always binary. With shm, the samples are in shared memory, which a server on this machine reads; requests then
-    contain only the positions of samples in memory.
+    of zeros shows whether the server accepts binary tensors. A server may reply in either encoding. Over gRPC, tensors
+    are always binary. With shm, a server on this machine reads the samples from shared memory, and requests contain
+    only the positions of the samples.
     """
 
     transports = ("http", _GRPC)
@@ -84,8 +84,8 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the gRPC
-        calls.
+        """Returns an exchange that translates requests for HTTP paths below /v2, except `infer`, into gRPC calls.
+        exchange: makes the gRPC calls.
         """
         return transcoded(exchange)
 

@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
-with stdout_to_stderr():  # the import prints what the processor supports
+with stdout_to_stderr():  # because the import prints what the processor supports
     import MNN
 
 _PRECISIONS = {"f32": "high", "f16": "low", "bf16": "lowBF"}
@@ -59,7 +59,7 @@ _HIDDEN = (
 _MILLION = 1_000_000
 
 _OPEN_SIZE = 8
-"""Size used for a dimension that the file leaves open, until the first batch arrives."""
+"""Until the first batch arrives, a dimension that the file leaves open gets this size."""
 
 
 class _Port(NamedTuple):
@@ -77,9 +77,9 @@ class _Port(NamedTuple):
 class MnnBackend(FrameworkBackend):
     """One interpreter with one session, which is resized when the shapes of a batch change.
 
-    precision: the number type of the computation. int8 weights with a quantisation scheme for activations are computed
-    in int8 in any case; other packed weights are expanded when the model is loaded. MNN's converter writes 1 for an
-    open batch. If the file has a batch of 1 but the network also accepts a batch of 2, the batch counts as open.
+    precision: the number type of the computation. MNN always computes in int8 if the file quantises both weights and
+    activations; it expands other packed weights when it loads the model. MNN's converter writes 1 for an open batch. If
+    the file has a batch of 1 but the network also accepts a batch of 2, the batch counts as open.
     """
 
     name = "mnn"
@@ -109,7 +109,7 @@ class MnnBackend(FrameworkBackend):
         self._feeds = [feeds.pop(name) for name in self._file.inputs if name in feeds]
         self._feeds += feeds.values()
         fetches = {p.name: p for p in _ports(self._interpreter.getSessionOutputAll(session))}
-        # Any other tensors that no operation reads are leftovers of the converter.
+        # If the file lists outputs, any other tensors that no operation reads are leftovers of the converter.
         names = [name for name in self._file.outputs if name in fetches] or list(fetches)
         self._fetches = [fetches[name] for name in names]
         self._names = tuple(names)
@@ -204,7 +204,7 @@ class MnnBackend(FrameworkBackend):
             tensor.copyFrom(MNN.Tensor(rows.shape, kind, rows, layout))
 
     def fetch(self) -> Outputs:
-        """Copies the answers out of the session."""
+        """Returns copies of the session's answers."""
         rows = []
         for port, host in zip(self._fetches, self._hosts, strict=True):
             port.tensor.copyToHostTensor(host)
@@ -217,8 +217,8 @@ class MnnBackend(FrameworkBackend):
         return self.fetch()
 
     def infer_with(self, batch: Batch, before: Any, after: Any) -> Outputs:
-        """Answers a batch. MNN calls `before` and `after` around each operation, with the operation's tensors and
-        description.
+        """Runs a batch and returns the answers. MNN calls `before` and `after` around each operation, with the
+        operation's tensors and description.
         """
         self.feed(self._in_file(batch.inputs))
         check(self._interpreter.runSessionWithCallBackInfo(self._session, before, after))

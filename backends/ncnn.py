@@ -32,12 +32,12 @@ _NOTHING = np.empty(0, _REAL)
 
 
 class NcnnBackend(FrameworkBackend):
-    """One ncnn net. The file has no batch dimension, so the samples of a batch are answered one after another.
+    """One ncnn net. The file has no batch dimension, so the samples of a batch are computed one after another.
 
-    ncnn's arrays can have a batch dimension, but some layers, including one of SqueezeNet's, then return an error.
+    ncnn's arrays support a batch dimension, but some layers, such as one in SqueezeNet, then return an error.
 
-    precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case. Inputs and
-    outputs have the names of their blobs. The types of inputs and outputs, and any shape that the file does not record,
+    precision: the type of weights and activations. A file with int8 weights is always computed in int8. Inputs and
+    outputs are named after their blobs. The types of inputs and outputs, and any shape that the file does not record,
     come from the manifest.
     """
 
@@ -186,14 +186,14 @@ class NcnnBackend(FrameworkBackend):
             code, mat = extractor.extract(blob)
             if code != 0 or mat.empty():
                 raise ValueError(f"ncnn returned error {code}")
-            rows.append(np.array(mat))  # this copy takes a fifth of the time of mat.numpy().copy()
+            rows.append(np.array(mat))  # takes a fifth of the time of mat.numpy().copy()
         return rows
 
     def _joined(self, answers: Sequence[Sequence[Array]]) -> Outputs:
         return named(self._names, [np.stack(rows) for rows in zip(*answers, strict=True)])
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
-        """Answers a batch. Calls `step` for each layer that computes, once per sample."""
+        """Runs a batch and returns the answers. Calls `step` for each layer that computes, once per sample."""
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
@@ -243,7 +243,7 @@ class NcnnBackend(FrameworkBackend):
 def _array_for(row: Array) -> tuple[Any, Array]:
     """Returns an ncnn array in the shape of the row, and the memory of this array as a NumPy array.
 
-    The array is a copy, because layers that work in place read a reference counter, which the memory of a NumPy array
+    The row is copied, because layers that work in place read a reference counter, which the memory of a NumPy array
     lacks.
     """
     mat = ncnn.Mat(row).clone()

@@ -1,4 +1,4 @@
-"""Returns zeros immediately, so that all remaining time is overhead of the harness."""
+"""Returns zeros immediately, so that all remaining time is the harness's overhead."""
 
 from collections.abc import Mapping
 from typing import Self

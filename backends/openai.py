@@ -26,12 +26,12 @@ BLOCK_TOKENS = 16
 """Number of tokens in a block of vLLM's prefix cache, by default."""
 
 MOST_TOKEN_BYTES = 16
-"""Highest plausible average number of bytes per prompt token; the harness derives the smallest plausible token count of
-a prompt from this number. Single tokens, such as white space, can be longer.
+"""Highest plausible average number of bytes per prompt token, from which the harness derives the smallest plausible
+token count of a prompt. Single tokens, such as white space, can be longer.
 """
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
-"""Maximum number of tokens that a server may add before a prompt and around a chat (template and system prompt)."""
+"""Maximum numbers of tokens that a server may add before a prompt, and around a chat (template and system prompt)."""
 
 _OPTIONS = {
     "served": "NAME",
@@ -56,7 +56,7 @@ _HEADERS = (("Content-Type", "application/json"),)
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses with which servers refuse an unknown field."""
 _NOT_THERE = "the server answered 404:"
-"""Text with which a `Refused` error begins if the server does not know the path."""
+"""Start of a `Refused` error's message if the server does not know the path."""
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
@@ -64,7 +64,7 @@ _PROBES: Mapping[bool, Sequence[Mapping[str, Any]]] = {
     False: ({"prompt": "Hello"}, {"prompt": [1, 2]}),
     True: ({"messages": [{"role": "user", "content": "Hello"}]},),
 }
-"""Fields of the test prompts, which are tried in this order; the key is True if the prompt is a chat. A server without a
+"""Fields of the test prompts, in the order in which they are tried; the key is True for chats. A server without a
 tokenizer refuses texts and accepts token ids.
 """
 
@@ -76,7 +76,7 @@ class _Dialect(NamedTuple):
     """The form of requests to one endpoint, for completions or for chat completions."""
 
     prompt: Mapping[str, Any]
-    """Fields of the test prompt that the server answered."""
+    """Fields of the test prompt that the server accepted."""
     fields: Mapping[str, Any]
     """Fields of every request, which a sample may override."""
     head: bytes
@@ -84,9 +84,7 @@ class _Dialect(NamedTuple):
     bounded_head: bytes
     """The head used for a sample without max_tokens."""
     heads: dict[tuple[bytes, str], bytes]
-    """Maps the names of a sample's fields (from `split`) and the sample's model in a mix to the head of the request
-    body.
-    """
+    """Request heads, keyed by the names of a sample's fields (from `split`) and its model in a mix."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -108,13 +106,12 @@ class OpenAiRemote:
     answer: ids selects token ids, as vLLM returns them; text selects UTF-8; calls selects the tool calls as JSON, or
     the text if the model calls no tool. Default: ids if the server returns them, otherwise text.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. By default, the samples
-    determine the endpoint. Endpoints without text as answers (embeddings, pooling, rerank, transcriptions, speech,
-    images) have their own options.
-    cache_block: the number of tokens per block in the server's prefix cache (default 16). The harness computes the
-    possible cache hits from this number.
+    determine the endpoint. Endpoints that do not return text (embeddings, pooling, rerank, transcriptions, speech,
+    images) have separate options. cache_block: the number of tokens per block in the server's prefix cache (default
+    16). The harness computes the possible cache hits from this number.
     fresh: inserts the same text before all prompts of a run, so that the server's cache does not contain prompts of an
     earlier run. The text is new in each run (on) or drawn from SEED.
-    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt
+    body: fields of every request, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt
     override these fields.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
@@ -176,7 +173,7 @@ class OpenAiRemote:
         )
 
     def _tried(self) -> str:
-        """Returns the server's refusals, with the path of each. If the server knows none of the paths, returns only the
+        """Returns the server's refusals, each with its path. If the server knows none of the paths, returns only the
         first refusal.
         """
         texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
@@ -188,7 +185,7 @@ class OpenAiRemote:
         return "; ".join(f"{path}: {text}" for path, text in texts.items())
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
-        """Finds out which prompts and fields the server accepts."""
+        """Sends test prompts to find out which prompts and fields the server accepts."""
         for nth, prompt in enumerate(_PROBES[chat]):
             for extras in self._extras():
                 try:
@@ -198,7 +195,7 @@ class OpenAiRemote:
                         self._refusals[chat] = one_line(e)
                     if isinstance(e, Refused) and e.status in _NOT_UNDERSTOOD:
                         continue
-                return  # answered, or refused for another reason
+                return  # answered, or refused for a reason that other fields cannot change
 
     def _tested(
         self, exchange: Exchange, chat: bool, prompt: Mapping[str, Any], extras: Mapping[str, Any]
@@ -246,8 +243,8 @@ class OpenAiRemote:
         return {"model": self._model, **of_endpoint, **sampling, **ignore, **extras}
 
     def _sampling(self) -> Mapping[str, Any]:
-        """Returns the fields of the body. A null in `body` removes a field, because some models do not accept a
-        temperature.
+        """Returns the sampling fields of every request: temperature 0, unless `body` overrides it. A null in `body`
+        removes a field, because some models do not accept a temperature.
         """
         return {"temperature": 0, **self._body}
 
@@ -265,7 +262,7 @@ class OpenAiRemote:
             sample = self._fresh.put(sample)
         names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
-        # A quote within a text follows a backslash, so no text can look like this key.
+        # Inside a JSON string, a backslash precedes each quotation mark, so no text can look like this key.
         chat = (
             names.endswith(b'"messages"')
             if names

@@ -40,7 +40,7 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # The size is fixed, because the batch is always 1 in this case, and an open size costs 3 % in SqueezeNet.
+            # The size is fixed, because every batch has one sample, and an open size costs 3 % in SqueezeNet.
             model.reshape({port: self._of_one(port) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),

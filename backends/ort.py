@@ -19,7 +19,7 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 _ERROR_LEVEL = 3
 _UNREGISTERED = "is not a registered function/op"
-"""Words in ONNX Runtime's message about an unknown operator."""
+"""ONNX Runtime's message about an unknown operator contains these words."""
 
 _OLDEST_OPSET = 7
 """The oldest opset that ONNX Runtime guarantees to run."""
@@ -88,7 +88,7 @@ class OrtBackend(FrameworkBackend):
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         except Exception as e:
             if _UNREGISTERED not in str(e):
-                raise  # the caller explains the error
+                raise  # raised again, because the caller explains the error
             raise ConfigError(
                 f"{self._path}: ONNX Runtime cannot load it, because an operator belongs to another library "
                 f"({one_line(e)}): export the model without it, or write a backend that loads the library"
@@ -101,7 +101,7 @@ class OrtBackend(FrameworkBackend):
             )
         session.disable_fallback()  # if the provider fails, the batch must fail, too
         self._session = session
-        # The public `run` first checks the names in the feed, which takes 1.5 us, and then calls this method.
+        # The public `run` would first spend 1.5 us on checking the names in the feed, and then call this method.
         self._run = getattr(session, "_sess", session).run
         for port in session.get_inputs():
             if port.type not in ORT_ARRAYS:
@@ -176,7 +176,7 @@ class OrtBackend(FrameworkBackend):
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._weights is not None:
-            # Prepacking would give each session a separate copy of the weights in its own layout.
+            # Prepacking would give each session a separate copy of the weights in the session's layout.
             options.add_session_config_entry("session.disable_prepacking", "1")
             for name, value in self._weights.values.items():
                 options.add_initializer(name, value)
@@ -187,7 +187,7 @@ class OrtBackend(FrameworkBackend):
         # `all` adds processor-specific layouts to `extended`. The layouts can slow down small models, so both levels
         # are tried.
         graph = {"graph": ("extended",)}
-        # With one thread, the calling thread is the only one, so no other thread could spin.
+        # With one thread, only the calling thread computes, so no other thread could spin.
         alone = self._setup.threads == 1
         return graph if alone else {"spinning": ("on", "off"), **graph}
 

@@ -30,15 +30,15 @@ bfloat16.
 
 
 class TensorFlowBackend(FrameworkBackend):
-    """A Keras model, or a signature of a SavedModel, which is `serving_default` or the only signature.
+    """A Keras model, or a signature of a SavedModel: `serving_default`, or the only signature.
 
     The numbers of threads apply to the whole process, and are fixed once TensorFlow has executed an op. Up to
     `instances` ops run at a time, each on `threads` threads. Inputs and outputs keep their types.
 
     compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel contains only
     traced functions.
-    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision). The option is refused
-    if the CPU does not support bfloat16.
+    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision). The backend refuses
+    `bf16` if the CPU does not support bfloat16.
     """
 
     name = "tensorflow"
@@ -89,12 +89,12 @@ class TensorFlowBackend(FrameworkBackend):
         self._call = self._traceable = _flat_call(function)
         outputs = tuple(
             sorted(function.structured_outputs)
-        )  # the order in which TensorFlow flattens arguments
+        )  # sorted, because TensorFlow flattens arguments in this order
         return tuple(_spec(name, specs[name]) for name in names), outputs
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Loads weights and layers; refuses code in the file (Lambda layers)."""
-        # Keras would report a file of another type as missing.
+        # The check is made before loading, because Keras would report a file of another type as missing.
         if path.is_file() and not zipfile.is_zipfile(path):
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
@@ -117,7 +117,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def _read(self, function: Any) -> None:
-        """Receives the file's function, which the twin for profiling keeps."""
+        """Does nothing; the profiling twin overrides this method to keep the file's function."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
@@ -181,7 +181,7 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """Returns whether matrix products are computed in bfloat16; in bfloat16, 1 + 2^-12 rounds to 1."""
+    """Returns whether matrix products are computed in bfloat16, in which 1 + 2^-12 rounds to 1."""
     product = tf.function(tf.matmul)
     result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
     return bool((result.numpy() == 1).all())
@@ -192,7 +192,7 @@ def _gpus() -> list[Any]:
 
 
 def _choose_device(device: str) -> None:
-    """Chooses the device. The devices of a process are fixed once any device has computed."""
+    """Chooses the device. TensorFlow fixes the devices of a process once any device has computed."""
     kind, _, number = device.partition(":")
     gpus = _gpus()
     if kind == "cuda" and len(gpus) <= int(number or 0):
@@ -213,8 +213,8 @@ def _choose_device(device: str) -> None:
 
 
 def _set_threads(within: int, between: int) -> None:
-    """Sets the numbers of threads. Raises a ConfigError if an op has already run with different numbers, because the
-    numbers are then fixed.
+    """Sets the numbers of threads within and between ops. Raises a ConfigError if an op has already run with different
+    numbers, because the numbers are then fixed.
     """
     threading = tf.config.threading
     try:

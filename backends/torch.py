@@ -34,8 +34,8 @@ from harness.types import (
 )
 
 _EXPECTED_WARNINGS = (
-    "The given buffer is not writable",  # warning of torch.export.load
-    # The array is a view of the dataset; this code does not write to its input.
+    "The given buffer is not writable",  # a warning that torch.export.load prints
+    # The array is a read-only view of the dataset, but this code does not write to its input.
     "The given NumPy array is not writable",
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
     "TensorFloat32 tensor cores",  # the user chooses TensorFloat32 with precision=tf32
@@ -99,9 +99,9 @@ class TorchBackend(FrameworkBackend):
     core.
 
     On a GPU, the instances of a process share their weights, and each instance uses a separate stream.
-    torch.set_num_threads applies to the whole process. Each instance computes with this number of threads, including
-    the calling thread. In both formats, a single output has no name. If the method returns several outputs but no dict,
-    they are named `output_0`, `output_1` and so on.
+    torch.set_num_threads applies to the whole process. Each instance computes with the number of threads that
+    torch.set_num_threads has set, including the calling thread. In both formats, a single output has no name. If the
+    method returns several outputs but no dict, they are named `output_0`, `output_1` and so on.
     """
 
     name = "torch"
@@ -246,7 +246,7 @@ class TorchBackend(FrameworkBackend):
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
     def _read(self, model: Any) -> None:
-        """Receives the file's module or exported program, which the twin for profiling keeps."""
+        """Does nothing; the profiling twin overrides this method to keep the file's module or exported program."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.torch_kernels import TorchProfiler
@@ -262,7 +262,7 @@ class TorchBackend(FrameworkBackend):
         return TorchProfiler(_Recorded(setup))
 
     def _converted(self, module: Any) -> Any:
-        """Returns the module in the requested precision. Records the shapes and types of the weights in the file."""
+        """Returns the module in the requested precision. Records the shapes and types of the file's weights."""
         self._weights = weights_of(module)
         if self._dtype is not torch.float32:
             module = module.to(self._dtype)

@@ -33,8 +33,8 @@ _BATCH = "batch"
 
 
 class TractBackend(FrameworkBackend):
-    """Three networks, prepared from one file. One network serves batches of one sample, one serves batches of the
-    largest size, and one, with an open size, serves all other batches.
+    """Three networks, all prepared from the same file. One network serves batches of one sample, one serves batches of
+    the largest size, and one, with an open size, serves all other batches.
 
     tract chooses better kernels if it knows the batch size. With a known size, a batch of one digit image is computed
     twice as fast as with an open size. Each network except the largest is prepared when its first batch arrives.
@@ -99,14 +99,14 @@ class TractBackend(FrameworkBackend):
                 return None
 
     def _sized(self, model: Any, size: int | None) -> Any:
-        """Sets the batch size in every place where the batch's name remains."""
+        """Sets the batch size wherever the batch's name remains."""
         if size is not None and self._symbol:
             model.transform(tract.SetSymbols({self._symbol: size}))
         return model
 
     def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
-        """Gives a unique name to each open size that has no real name, because tract treats 0 as a size of 0, and equal
-        names as equal sizes.
+        """Gives a unique name to each open size that has no real name, because tract would treat 0 as a size of 0, and
+        equal names as equal sizes.
 
         declared: the manifest's sizes replace open ones.
         """
@@ -239,7 +239,7 @@ def _computed(dtype: str, *, is_half: bool) -> str:
 
 
 def _widened(rows: Array) -> Array:
-    """Returns the rows in the type that the file uses."""
+    """Returns the rows in the number type that the file uses."""
     return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 

@@ -20,7 +20,7 @@ class TreesBackend(FrameworkBackend):
     engine: `own` uses the predictor of XGBoost or LightGBM for a file of that framework, and GTIL for a treelite
     checkpoint. `gtil` reads every file with treelite and predicts with GTIL. A file does not contain input names. The
     model has one input, named as in the manifest or otherwise `features`. A classifier with two classes returns one
-    score. With XGBoost's multi:softmax, the answer contains the scores of all classes and not only the best class.
+    score. With XGBoost's multi:softmax, the answer contains the scores of all classes, not only the best class.
     """
 
     name = "trees"
@@ -35,7 +35,7 @@ class TreesBackend(FrameworkBackend):
             self._forest = opened(self._path, kind, self._setup.threads, by_gtil=by_gtil)
         except (HarnessError, MemoryError):
             raise
-        except Exception as e:  # the exceptions of the libraries share no base class
+        except Exception as e:  # catches all, because the libraries' exceptions share no base class
             raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
         self._feature_count = self._forest.features
         return (self._input(),), ()

@@ -144,7 +144,7 @@ def _samples(path: Path, inside: str) -> list[Sample]:
 
 
 def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]:
-    """Returns every image with its annotations."""
+    """Returns all images with their annotations."""
     categories = sorted(int(c["id"]) for c in content["categories"])
     refuse(list(_problems(path, content, set(categories))))
     labels: dict[int, dict[str, Any]] = {

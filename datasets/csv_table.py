@@ -13,7 +13,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""Whole numbers from this value on are parsed again from their text, because different numbers may round to the same
+"""Whole numbers of at least this size are parsed again from their text, because different numbers may round to the same
 float.
 """
 

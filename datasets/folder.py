@@ -27,8 +27,8 @@ images.
 """
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""The first bytes of image files. A file that begins with one of these strings counts as an image, even without a known
-suffix.
+"""The first bytes of image files. A file that begins with one of these strings counts as an image, even if its suffix
+is unknown.
 """
 
 _SHOWN_EMPTY = 5
@@ -36,7 +36,7 @@ _SHOWN_EMPTY = 5
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
 
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
-"""Names of files and folders that file managers create. These files and folders are skipped, and so are all names that
+"""Names of files and folders that file managers create. These files and folders are skipped, as are all names that
 begin with a dot.
 """
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The modules are imported one by one, because `import datasets` would find our folder ./datasets if the package is
-# missing.
+# The modules are imported one by one, because `import datasets` would find our folder ./datasets if HuggingFace's
+# package were missing.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 from huggingface_hub import HfApi, constants
@@ -100,7 +100,7 @@ def _commit_of(hub: HubName) -> str | None:
 
 
 def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
-    """Yields a note if the same name may refer to different data at a later time."""
+    """Yields a note if the name may later refer to different data."""
     if commit is None:
         yield "the Hub did not answer: the revision of the data is unknown"
     elif hub.revision != commit:
@@ -110,7 +110,7 @@ def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
 
 
 def _from_hub(hub: HubName) -> Any:
-    """Loads a data set from the Hub or from the cache. Raises a ConfigError with one line for any failure."""
+    """Loads a data set from the Hub or from the cache. Raises a ConfigError with a one-line message for any failure."""
     try:
         return load_dataset(hub.name, hub.configuration, split=hub.split, revision=hub.revision)
     except Exception as e:

@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""Limit for the memory of all volumes that a run holds. A KiTS19 volume takes 100 to 600 MB."""
+"""A run holds as many volumes in memory as fit into this limit. A KiTS19 volume takes 100 to 600 MB."""
 
 
 class Case(NamedTuple):
@@ -26,13 +26,13 @@ class Case(NamedTuple):
     segmentation: Path | None
     shape: tuple[int, ...]
     bytes: int
-    """Size of the image in the input's type."""
+    """Size in bytes of the image after conversion to the input's type."""
 
 
 class KitsDataset(RaggedRows):
     """Volumes in <case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases with different shapes are processed one by one, because padding would change the volumes. The label is the
+    Cases with different shapes are processed one at a time, because padding would change the volumes. The label is the
     memory-mapped segmentation.
     """
 
@@ -108,7 +108,7 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
 
 
 def _foreign(root: Path) -> Iterator[str]:
-    """Yields a problem for each file that has volumes in an unsupported format."""
+    """Yields a problem for each file of volumes in an unsupported format."""
     for path in sorted(root.glob("*.pkl")) + sorted(root.glob("*/*.pkl")):
         yield (
             f"{path} is a pickle, which runs code when it is read: if you trust it, write its two "
@@ -123,7 +123,7 @@ def _foreign(root: Path) -> Iterator[str]:
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # Models expect a channel axis, which may be missing in a volume with a single channel.
+    # Models expect a channel axis, but a volume with a single channel may lack it.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":

@@ -19,13 +19,13 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Limit for the memory of all utterances that a run holds. Half a minute at 16 kHz takes 2 MB."""
+"""A run holds as many utterances in memory as fit into this limit. Half a minute at 16 kHz takes 2 MB."""
 
 
 class LibrispeechDataset(LoadedRows):
     """Speech as mono float32 in [-1, 1], for each input with an `audio` step. The label is the transcript.
 
-    An input whose step has `gives: length` gets the number of audio samples without padding.
+    An input whose step sets `gives: length` receives the number of audio samples without padding.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

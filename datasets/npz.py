@@ -17,18 +17,20 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Limit for the memory of the samples, unless --performance-count or the official rules set the number of samples."""
+"""A run holds as many samples in memory as fit into this limit, unless --performance-count or the official rules set
+the number of samples.
+"""
 
 BLOCK_BYTES = 16 << 20
-"""Size in bytes of the blocks of rows that are converted at once."""
+"""Rows are converted in blocks of this size in bytes."""
 
 
 class NpzDataset(LoadedRows):
-    """An .npz file. The first axis of every array is the sample; `labels` may be missing.
+    """An .npz file. The first axis of every array counts the samples; `labels` may be missing.
 
-    Opening the dataset reads only the headers. Later, only the requested samples and labels are read (see
-    datasets/parts/archive.py). A label with one number is an int if the number is whole, and otherwise a float. A label
-    with several numbers is an array. Sorted strings are the classes 0, 1, ...
+    Opening the dataset reads only the headers. Rows and labels are read later, and only for the requested samples (see
+    datasets/parts/archive.py). A label with one number is an int if the number is whole; otherwise, it is a float. A
+    label with several numbers is an array. Sorted strings are the classes 0, 1, ...
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

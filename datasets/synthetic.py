@@ -78,7 +78,7 @@ class SyntheticDataset:
             self._equal.hold(indices, {name: self._stacked(name, indices) for name in self._specs})
 
     def _stacked(self, name: str, indices: Sequence[int]) -> Array:
-        """Returns (len(indices), ...) samples of one shape."""
+        """Returns (len(indices), ...) samples, all of the same shape."""
         rows = np.empty((len(indices), *_sized(self._shapes[name], {})), self._specs[name].dtype)
         for row, index in enumerate(indices):
             rows[row] = self._draw(name, index)
@@ -214,8 +214,8 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size is the batch size of other inputs. A state, for example, may have the batch on a
-    later axis.
+    """Returns whether an open size of this input is the batch size of other inputs. The batch of a state, for example,
+    may be on a later axis.
     """
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)

@@ -1,7 +1,7 @@
 """Draws lines of random words and numbers in Pillow's embedded font, for models that read text.
 
-The font is Aileron Regular (CC0). A seed determines every line, so that one version of Pillow draws the same images on
-every machine. The label is the text.
+The font is Aileron Regular (CC0). A seed determines every line, so one version of Pillow draws the same images on every
+machine. The label is the text.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ window winter wonder world yellow yesterday young zero
 WORDS = tuple(_WORDS.split())
 
 HEIGHT = 48
-"""Image height in pixels for which the distances below are given. The distances grow in proportion to the image."""
+"""Image height in pixels to which the distances below refer. The distances scale with the height of the image."""
 
 MOST_BLUR_PIXELS = 3.5
 """Maximum radius of the blur in pixels. Without blur, a model would read every line correctly, and the score could not
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class TextLinesDataset(LoadedRows):
-    """Images of one line of text each, as large as the model's input, and the text as label.
+    """Images that each contain one line of text, as large as the model's input; the text is the label.
 
     The manifest's input fixes height and width; the steps `layout`, `decode` and `normalise` set the order of the axes,
     the colours and the numbers.

@@ -27,7 +27,7 @@ LOWEST, HIGHEST = 45, 84
 A4_HZ, A4_MIDI = 440.0, 69
 
 MARGIN_SECONDS = 0.2
-"""Silence at the beginning and at the end of a clip, where models have no context."""
+"""Silence at the beginning and at the end of a clip, because models lack context in these places."""
 
 EVENT_SECONDS = 0.5
 """Minimum duration of an event, which is a tone or a chord."""
@@ -57,7 +57,7 @@ class Note(NamedTuple):
 
 
 class TonesDataset(LoadedRows):
-    """Clips of mono sound in [-1, 1] for the model's only input, which has an `audio` step.
+    """Clips of mono sound in [-1, 1] for the model's only input, which must have an `audio` step.
 
     The step sets the audio samples per second and the length of a clip. A clip has at least one event.
 
@@ -116,7 +116,9 @@ class TonesDataset(LoadedRows):
         return [self._notes_of(index) for index in range(self._count)]
 
     def _notes_of(self, index: int) -> list[Note]:
-        """Returns the notes of a clip, in order. Events never overlap, so notes of one pitch do not overlap."""
+        """Returns the notes of a clip, in order. Events never overlap, so notes with the same pitch do not overlap
+        either.
+        """
         random = np.random.default_rng([self._seed, self._stream, index])
         room = self._length / self._rate - 2 * MARGIN_SECONDS
         events = int(random.integers(1, max(1, int(room / EVENT_SECONDS)) + 1))

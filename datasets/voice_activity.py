@@ -2,7 +2,7 @@
 frame contains speech.
 
 Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses. Half of the pauses
-contain other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added to the complete sequence.
+contain other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added throughout the sequence.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 40
 FRAMES = 150
-"""Number of frames in a sequence if the model leaves this number open."""
+"""Number of frames in a sequence if the model does not fix the number."""
 
 HOP = 512
 """Number of audio samples from one frame to the next, which is 32 ms."""
@@ -31,8 +31,8 @@ class VoiceActivityDataset(LoadedRows):
     """40 sequences for a model with states. A label is (frames,) 0 or 1; 1 means that at least half of the frame's new
     samples are speech.
 
-    A frame contains 512 new samples at 16 kHz. The new samples follow as many samples of the previous frame as fit into
-    the model's input.
+    A frame contains 512 new samples at 16 kHz. The new samples follow the end of the previous frame, which fills the
+    rest of the model's input.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

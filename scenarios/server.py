@@ -20,7 +20,8 @@ DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
 
 DEMONSTRATION_SHARE = 0.25
 DEMONSTRATION_LIMIT_QPS = 20_000.0
-"""The default rate is for demonstrations: a quarter of the calibrated capacity, but at most this limit."""
+"""The default rate, which is meant for demonstrations, is a quarter of the calibrated capacity, but at most this limit.
+"""
 
 _RATE = Axis("target_qps", "queries/s", MIN_QPS, 1e9)
 
@@ -65,7 +66,7 @@ class _Server(Scenario):
     def _in_flight(
         self, config: RunConfig, concurrency: int, slo: Slo | None, calibration: Calibration | None
     ) -> Load:
-        """Returns the load for a closed loop, whose rate is measured and not set."""
+        """Returns the load for a closed loop, whose rate is measured, not set."""
         rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
         return Load(count, count / rate if rate else None)
@@ -94,8 +95,8 @@ class _Server(Scenario):
         yield f"{self.loadgen_name}.target_qps", f"{self.rate(config, calibration):.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Yields a high rate, because an accuracy run does not judge latency and 50,000 samples at a low rate take
-        hours.
+        """Yields a high rate, because an accuracy run does not judge latency, and 50,000 samples at a low rate would
+        take hours.
         """
         yield f"{self.loadgen_name}.target_qps", "100000"
 

@@ -27,8 +27,8 @@ class Product(BaseModel):
 class CategoryF1(TextLabels):
     """F1 over the category levels of all samples. Levels count as correct up to the first difference.
 
-    An answer that is not a `Product` counts as one wrong level per level of the label. A label is the correct category,
-    or a mapping with `text` (the category) and `brand`.
+    An answer that is not a `Product` counts as wrong in every level of its label. A label is the correct category, or a
+    mapping with `text` (the category) and `brand`.
     Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
     """
 

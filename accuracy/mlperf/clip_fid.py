@@ -48,7 +48,7 @@ class ClipFid(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a run if the disk does not have enough space for the log that the script reads."""
+        """Also refuses a run if the disk is too full for the log that the script reads."""
         super().check_labels(labels)
         folder = tempfile.gettempdir()
         needed, free = len(labels) * _ROW_BYTES, shutil.disk_usage(folder).free

@@ -89,7 +89,8 @@ def _with_arguments(call: Call) -> Call:
 def _categories(means: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
     """Returns the share of correct answers in each category.
 
-    The simple subsets are first combined into one subset. In the live category, all samples have the same weight.
+    The simple subsets are first combined into one subset. In the live category, every sample has the same weight,
+    regardless of its subset.
     """
     found = {}
     simple = [means[subset] for subset in SIMPLE if subset in means]

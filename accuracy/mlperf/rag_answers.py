@@ -36,7 +36,7 @@ class RagAnswers(program.ByProgram):
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
         """Refuses labels that come from other datasets. Also refuses a run if no judge would be available to score the
-        run at its end.
+        run when it ends.
         """
         for index, label in labels.items():
             if not isinstance(label, Mapping) or not {"text", "question", "file"} <= {*label}:

@@ -39,7 +39,7 @@ class ReasonedAnswers(program.ByProgram):
             )
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run if no script would be available to score the run at its end."""
+        """Refuses a run if no script would be available to score the run when it ends."""
         self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:

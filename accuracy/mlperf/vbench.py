@@ -81,7 +81,7 @@ class Vbench(program.ScoredFiles):
 def _write_videos(folder: Path, answers: Iterable[Answer], labels: Mapping[int, object]) -> int:
     """Writes each video to PROMPT-NUMBER.mp4, the name that VBench expects. Returns the number of answers.
 
-    Skips failed samples, which have no video; a run with failed samples is INVALID in any case.
+    Skips failed samples, which have no video; a run with failed samples is INVALID anyway.
     """
     used: Counter[str] = Counter()
     total = 0

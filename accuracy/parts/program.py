@@ -151,8 +151,8 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not strings. Also refuses a run if no program would be available to score the run at
-        its end.
+        """Refuses labels that are not strings. Also refuses a run if no program would be available to score the run
+        when it ends.
         """
         super().check_labels(labels)
         self.program()

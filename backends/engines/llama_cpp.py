@@ -20,18 +20,18 @@ _CACHES = {"f32": "GGML_TYPE_F32", "f16": "GGML_TYPE_F16"}
 
 _GREEDY = {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}
 _WITH_IDS = {"logprobs": 1, "post_sampling_probs": True}
-"""With this setting, a reply contains the id of each token. The sampler keeps only the chosen token, so no sorting is
-needed.
+"""Request fields that make llama.cpp report the id of each token. The sampler keeps only the chosen token, so no
+sorting is needed.
 """
 
 
 class LlamaCppBackend(TokenEngine):
     """One llama.cpp server in this process, with a slot for each sequence.
 
-    The package offers no call for a single step. Therefore, one thread per answer waits for tokens, which arrive one by
-    one. With `ignores_end`, llama.cpp excludes the end token and chooses the best of the other tokens.
+    The package cannot run a single step, so one thread per answer waits for tokens, which arrive one by one. With
+    `ignores_end`, llama.cpp excludes the end token and chooses the most likely of the remaining tokens.
 
-    cache: the number type of keys and values. llama.cpp's own default is f16.
+    cache: the number type of keys and values. llama.cpp defaults to f16.
     """
 
     name = "llama-cpp"
@@ -58,7 +58,7 @@ class LlamaCppBackend(TokenEngine):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._setup.threads
         kind = getattr(xllamacpp.ggml_type, _CACHES[self._option["cache"]])
         params.cache_type_k = params.cache_type_v = kind
-        params.cache_prompt = False  # every prompt must be computed in full
+        params.cache_prompt = False  # off, because every prompt must be computed in full
         params.cache_ram_mib = 0
         params.warmup = False
         params.fit_params = False
@@ -86,7 +86,7 @@ class LlamaCppBackend(TokenEngine):
         self._pool.submit(self._ask, key, request)
 
     def _ask(self, key: int, request: Mapping[str, object]) -> None:
-        """Puts the tokens of an answer into the queue, and finally an exception for the end of the answer."""
+        """Queues the tokens of an answer, followed by an exception that marks the end of the answer."""
         try:
             self._server.handle_completions(dict(request), self._taker(key))
         except Exception as e:  # noqa: BLE001 - the step that waits for the tokens raises it

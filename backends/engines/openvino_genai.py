@@ -1,4 +1,4 @@
-"""Generates with OpenVINO GenAI, from a folder of Optimum Intel's export."""
+"""Generates with OpenVINO GenAI, from a folder that Optimum Intel exported."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ class OpenVinoGenaiBackend(TokenEngine):
     """One pipeline with continuous batching and paged attention.
 
     precision: the number type of the computation.
-    cache: the number type of keys and values. OpenVINO's own default is u8, which changes answers.
+    cache: the number type of keys and values. OpenVINO's default for the cache is u8, which changes answers.
     """
 
     name = "openvino-genai"

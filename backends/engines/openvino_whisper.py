@@ -1,4 +1,4 @@
-"""Transcribes with OpenVINO GenAI's WhisperPipeline, from a folder of Optimum Intel's export."""
+"""Transcribes with OpenVINO GenAI's WhisperPipeline, from a folder that Optimum Intel exported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
     """One pipeline, which transcribes one recording at a time.
 
     precision: the number type of the computation.
-    cache: the number type of keys and values. OpenVINO's own default is u8, which changes answers.
+    cache: the number type of keys and values. OpenVINO's default for the cache is u8, which changes answers.
     """
 
     name = "openvino-whisper"
@@ -83,7 +83,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
         self._pool.submit(self._transcribe, key, sound, most)
 
     def _transcribe(self, key: int, sound: Array, most: int) -> None:
-        """Puts the tokens of an answer into the queue as they arrive, and finally the end of the answer."""
+        """Queues the tokens of an answer as they arrive, followed by the end of the answer."""
         streamer = _Streamer(lambda token: self._arrivals.put(key, token))
         try:
             if self._arrivals.expects(key):

@@ -73,7 +73,8 @@ class _Answer:
     def next_token(self) -> int:
         generator = self._generator
         if generator.is_done():
-            # The generator has dropped an end token. Because ends are ignored, the token does not end the answer.
+            # The generator has stopped at an end token and dropped it. The token is appended again, because the answer
+            # continues after an end token.
             generator.append_tokens(np.array([self._last], np.int32))
         generator.generate_next_token()
         self._last = int(generator.get_next_tokens()[0])

@@ -23,7 +23,7 @@ class OrtWhisperBackend(SpeechEngine):
     """One Whisper model on ONNX Runtime GenAI. Each answer uses a generator with a separate cache, so that answers can
     join and leave at any step.
 
-    The package reads audio from a file, so the harness passes a 16-bit PCM WAV file. The conversion is exact for
+    The package reads audio from a file, so the harness passes a 16-bit PCM WAV file. The conversion is lossless for
     LibriSpeech's samples.
     """
 

@@ -49,7 +49,7 @@ def check_is_data(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
             graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
-            # PyTorch would load these libraries.
+            # Compiled libraries are refused, because PyTorch would load them.
             suspects = [n for n in members if "/aotinductor/" in n]
             if not graphs:
                 raise ConfigError(

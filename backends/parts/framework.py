@@ -63,7 +63,7 @@ class FrameworkBackend(ABC):
             self._inputs, self._outputs = self._load()
         except (HarnessError, ImportError, MemoryError):
             raise
-        except Exception as e:  # the exceptions of frameworks share no base class
+        except Exception as e:  # catches all, because frameworks' exceptions share no base class
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
@@ -145,7 +145,7 @@ class FrameworkBackend(ABC):
         return {of_file.get(name, name): rows for name, rows in outputs.items()}
 
     def _infer(self, batch: Batch) -> Outputs:
-        """Answers a batch whose inputs and outputs use the file's names."""
+        """Runs a batch whose inputs and outputs use the file's names."""
         size = self._fixed
         try:
             if size is None or batch.size == size:

@@ -48,7 +48,9 @@ def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
 
 
 def _read(path: Path) -> Iterator[tuple[str, ort.OrtValue]]:
-    """Yields the initializers whose values are raw bytes, as in all large files. Copying aligns the values in memory."""
+    """Yields the initializers whose values are raw bytes, as in all large files. The values are copied, so that they
+    are aligned in memory.
+    """
     for tensor in initializers(path):
         if tensor.dtype not in _NOT_IN_NUMPY and len(tensor.raw) >= _MIN_BYTES:
             values = np.array(np.frombuffer(tensor.raw, tensor.dtype).reshape(tensor.shape))

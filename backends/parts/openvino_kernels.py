@@ -40,7 +40,7 @@ class OpenVinoProfiler(TwinProfiler):
         self._path = file
         self._batch = batch
         self._means: list[Mapping[str, int]] = []
-        """One mapping per recorded call; it maps a kernel to the mean over all calls so far, in us."""
+        """One mapping per recorded call, from a kernel to its mean time over all calls so far, in us."""
         self._run_ns: list[int] = []
 
     @contextmanager
@@ -112,7 +112,7 @@ def _runtime_nodes(model: openvino.Model) -> dict[str, openvino.Node]:
 
 
 def _sources(node: openvino.Node) -> list[tuple[str, int]]:
-    """Returns the producing node, and the index of its output, for each input."""
+    """Returns, for each input, the node that produces it and the index of the node's output."""
     ports = [port.get_source_output() for port in node.inputs()]
     return [(port.get_node().get_friendly_name(), port.get_index()) for port in ports]
 

@@ -1,5 +1,5 @@
-"""Reports why a server refused a request, with the server's text or a page's title, a redirect, and the time after
-which to retry.
+"""Reports why a server refused a request: the server's text or a page's title, a redirect, and the time after which to
+retry.
 """
 
 import json
@@ -44,7 +44,7 @@ def words(body: bytes) -> str:
     if text.lstrip().startswith("<"):
         title = _TITLE.search(text)
         return f"a page, {one_line(unescape(_TAG.sub(' ', title[2] if title else text)))!r}"
-    # The last character may have been cut in half.
+    # The last character may be incomplete, because the text may have been cut.
     if any(ord(c) < 32 and not c.isspace() for c in text) or "\ufffd" in text[:-1]:
         return f"{len(body):,} bytes that are not text"
     return one_line(text) or "no text"

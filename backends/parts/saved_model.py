@@ -22,7 +22,7 @@ def load(path: Path) -> tuple[Any, Any]:
     """
     try:
         model = tf.saved_model.load(str(path))
-    except AttributeError:  # an optimiser of an unknown class lacks `add_slot`
+    except AttributeError:  # raised because an optimiser of an unknown class lacks `add_slot`
         model = _without_optimisers(path)
     return model, _signature(path, model.signatures)
 

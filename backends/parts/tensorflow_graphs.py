@@ -1,6 +1,7 @@
 """Reads the graph of a TensorFlow function, both as in the file and as optimised for execution.
 
-A tensor is identified by the node that produces it; the output's number is not needed to assign kernels to nodes.
+A tensor is identified by the node that produces it, because the output's number is not needed to assign kernels to
+nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -119,8 +120,8 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yields the operations that the input references name: both `conv:0` and `conv:y:0` name conv. Omits references
-    such as `^conv`, which only wait for an operation.
+    """Yields the operations to which the input references point: both `conv:0` and `conv:y:0` point to conv. Omits
+    references such as `^conv`, which only wait for an operation.
     """
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 

@@ -1,7 +1,7 @@
 """Profiles a TensorFlow function: its kernels, and the nodes of the file that each kernel computes.
 
-The times come from the host trace of tf.profiler. TensorFlow exports the graph when a function is called for the first
-time. The optimiser names a fused node after the last of the nodes that it replaces.
+The times are taken from the host trace of tf.profiler. TensorFlow exports the graph when a function is called for the
+first time. The optimiser names a fused node after the last of the nodes that it replaces.
 """
 
 import time
@@ -36,7 +36,7 @@ class RecordedBackend(Backend, Protocol):
     """Number of samples in the largest batch."""
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Calls `around(call)` in place of the function."""
+        """Calls `around(call)` instead of the function."""
 
 
 class _Call(NamedTuple):

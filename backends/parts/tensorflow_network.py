@@ -1,4 +1,4 @@
-"""Reads the weights, strides and multiplications of a TensorFlow function from its graph."""
+"""Reads the weights, strides and number of multiplications of a TensorFlow function from its graph."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -14,8 +14,8 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _HIDDEN = frozenset(
     ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 ) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
-"""Operations whose multiplications this module cannot count. If the function contains one of these operations, the
-number of multiplications is unknown.
+"""Operations whose multiplications this module cannot count; if a function contains one, its number of multiplications
+is unknown.
 """
 
 Shapes = Sequence[Sequence[int]]
@@ -63,7 +63,7 @@ def _macs(op: Any) -> int | None:
     try:
         inputs = [tensor.shape.as_list() for tensor in op.inputs]
         return _RULES[op.type](op, inputs, op.outputs[0].shape.as_list())
-    # A size is unknown, or an Einsum contains an ellipsis.
+    # The size is unknown, or an Einsum contains an ellipsis.
     except (TypeError, ValueError, KeyError):
         return None
 

@@ -24,13 +24,13 @@ by operator.
 """
 
 _WARM_CALLS = 3
-"""Number of calls before a graph is captured. In the second call, TorchScript specialises the module, and libraries
+"""A graph is captured after this many calls. In the second call, TorchScript specialises the module, and libraries
 choose their kernels.
 """
 
 _SMALL_BYTES = 1 << 16
-"""NumPy copies inputs up to this size, because it starts sooner than PyTorch's threads. PyTorch's threads copy larger
-inputs.
+"""NumPy copies inputs up to this size, because NumPy starts copying sooner than PyTorch's threads. PyTorch's threads
+copy larger inputs.
 """
 
 _SMALL_OUTPUT_BYTES = 1 << 18
@@ -75,8 +75,8 @@ class _Inputs(NamedTuple):
 
 
 def graph_size(size: int, largest: int) -> int:
-    """Returns the size of the graph that is used for a batch. The graph has at most a quarter more rows than the batch,
-    which limits the number of graphs.
+    """Returns the size of the graph that runs a batch of this size. The graph has at most a quarter more rows than the
+    batch, which limits the number of graphs.
     """
     step = max(1, (1 << size.bit_length() - 1) // 4)
     return min(largest, -(-size // step) * step)
@@ -107,7 +107,7 @@ class CudaModule:
         self._done = cuda.Event(blocking=not spins)
         self._pool = cuda.graph_pool_handle() if graphs else None
         self._inputs: dict[tuple[Any, ...], _Inputs] = {}
-        """Maps the shape and type of one sample per input to the memory for such batches."""
+        """Maps the shape and type of one sample of each input to the memory for batches of such samples."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
         """The reason why no further graphs are captured; "" as long as graphs are captured."""
@@ -241,7 +241,8 @@ class CudaModule:
             for _ in range(_WARM_CALLS - 1):
                 run()
             try:
-                # In this mode, a module that waits for the GPU fails at this point and not in the middle of a capture.
+                # In the mode `error`, a module that waits for the GPU fails immediately, not in the middle of a
+                # capture.
                 self._cuda.set_sync_debug_mode("error")
                 outputs = tree_flatten(run())[0]
             finally:
@@ -301,7 +302,7 @@ def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) ->
         return text
     try:
         free, total = cuda.mem_get_info(device)
-    except RuntimeError:  # the context does not fit into memory, or the GPU is lost
+    except RuntimeError:  # raised if the context does not fit into memory, or the GPU is lost
         amount = ""
     else:
         amount = f" ({show_bytes(free)} of {show_bytes(total)} are free)"

@@ -15,7 +15,7 @@ class FileGraph(NamedTuple):
     wiring: Wiring
     """The operators, named as in PyTorch's profiler, without nodes that pack or unpack values."""
     tensors: Mapping[str, Tensor]
-    """The types that the file records."""
+    """Types of the tensors, as recorded in the file."""
     arguments: Sequence[Sequence[str | None]]
     """For each node, the tensor at each position in its schema; None for arguments that are not tensors. () if
     `tensors` already contains all types.
@@ -42,7 +42,7 @@ def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) 
             names = (node.name,)
             if isinstance(value, list | tuple):
                 names = tuple(f"{node.name}#{i}" for i in range(len(value)))
-            operation = node.target.name().partition(".")[0]  # aten::add from aten::add.Tensor
+            operation = node.target.name().partition(".")[0]  # aten::add.Tensor becomes aten::add
             nodes.append(WiredNode(_title(node), operation, "", taken, names))
         elif node.target is operator.getitem:
             names = taken[node.args[1] : node.args[1] + 1] or taken
@@ -93,7 +93,7 @@ def _known(
 
 def of_script(module: Any) -> FileGraph:
     graph = module.inlined_graph
-    # the first input is the module itself
+    # The first input is skipped, because it is the module itself.
     inputs = [value.debugName() for value in graph.inputs()][1:]
     stands_for: dict[str, tuple[str, ...]] = {name: (name,) for name in inputs}
     constants: set[str] = set()

@@ -1,7 +1,7 @@
 """Profiles a PyTorch program: the operators that it calls, and the node of the file behind each operator.
 
-PyTorch runs the operators of a file one after another. Therefore, the outermost operators, which no other operator has
-called, are the nodes of the file, in order.
+PyTorch runs the operators of a file one after another. Therefore, the outermost operators (operators that no other
+operator called) are the nodes of the file, in order.
 """
 
 import os
@@ -51,7 +51,7 @@ class RecordedBackend(Backend, Protocol):
     on_gpu: bool
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Calls `around(module)` in place of the module."""
+        """Calls `around(module)` instead of the module."""
 
 
 class TorchProfiler(TwinProfiler):
@@ -135,7 +135,7 @@ class TorchProfiler(TwinProfiler):
     def _tensors(
         self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
     ) -> dict[str, Tensor]:
-        """Returns the types in the file, completed with the types of the operators' arguments and of the answer."""
+        """Returns the types in the file, supplemented by the types of the operators' arguments and of the answer."""
         recorded = dict(_argument_types(graph.arguments, places, row))
         answer, outputs = self._answer, graph.wiring.outputs
         if isinstance(answer, torch.Tensor) and len(outputs) == 1:
@@ -192,8 +192,8 @@ def _kernels(event: Any) -> Iterator[Any]:
 
 
 def _innermost(event: Any) -> Any:
-    """Returns the operator that takes most of an event's time, by descending from callers to callees as long as one
-    callee takes at least half of the time.
+    """Returns the operator that takes most of an event's time: descends from callers to callees as long as one callee
+    takes at least half of the time.
     """
     while event.cpu_children:
         longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
@@ -204,7 +204,7 @@ def _innermost(event: Any) -> Any:
 
 
 def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
-    """Returns the position of the node of each called operator; None if the file has no such node."""
+    """Returns, for each called operator, the position of its node; None if the file contains no such node."""
     places: list[int | None] = [None] * len(called)
     for at, place, size in SequenceMatcher(
         None, called, nodes, autojunk=False

@@ -1,4 +1,6 @@
-"""Reads the weights, strides and multiplications of a PyTorch module from the operators that the module calls."""
+"""Reads the weights, strides and number of multiplications of a PyTorch module from the operators that the module
+calls.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ _PRODUCTS: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
     ),
 }
 _HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom")
-"""Words in the names of operators whose multiplications are not counted."""
+"""Multiplications are not counted for operators whose names contain one of these words."""
 
 _TRANSPOSED = 6
 """Position of the argument `transposed` in a convolution's arguments."""
@@ -35,7 +37,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be inst
         self.strides: list[tuple[int, ...]] = []
         """The strides of convolutions."""
         self.macs: int | None = 0
-        """None after an operator whose number of multiplications is unknown has been called."""
+        """None once an operator with an unknown number of multiplications has been called."""
 
     def __torch_dispatch__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None

@@ -27,9 +27,9 @@ _OF_PROMPT = ("prompt", "reference", "body", "max_tokens")
 class CaptionsDataset(HeldPrompts):
     """Captions. --data-dir is the folder of MLPerf's download of COCO 2014 (captions/captions.tsv), or a file.
 
-    The file is a .tsv file with a column `caption`, a .txt file with one caption per line, or a .jsonl file. The
-    objects of a .jsonl file have `prompt` and other fields of the request, such as `negative_prompt`. The label is the
-    caption, with which images and videos are scored.
+    The file is a .tsv file with a column `caption`, a .txt file with one caption per line, or a .jsonl file. Each
+    object in a .jsonl file contains `prompt` and, optionally, other fields of the request, such as `negative_prompt`.
+    The label is the caption, against which images and videos are scored.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

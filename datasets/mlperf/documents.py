@@ -1,8 +1,8 @@
 """Reads the web pages for the RAG benchmark's database, e2e-rag-db, from `doc_html` in MLCommons' download.
 
-A sample is the name and the HTML of a page. The system under test splits the page, embeds the parts and stores them.
-The system answers with the byte 1, or with 0 after a failure. After the last page, the system answers with the MD5 of
-the database.
+A sample is one page: its name and its HTML. The system under test splits the page, embeds the parts and stores them,
+and then answers with the byte 1, or with 0 after a failure. After the last page, the system replies with the MD5 of the
+database.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Reads the questions of the RAG benchmark, e2e-rag-qna, from `frames_dataset.tsv` in MLCommons' download.
 
-The columns have the names of Google's FRAMES: Prompt, Answer, and wikipedia_link_* for the Wikipedia pages that contain
+The columns are named as in Google's FRAMES: Prompt, Answer, and wikipedia_link_* for the Wikipedia pages that contain
 the facts. Retrieval and language models are part of the system under test.
 """
 
@@ -21,7 +21,8 @@ from harness.types import Array, Dataset, DatasetSetup
 
 QUESTION, ANSWER, LINK = "Prompt", "Answer", "wikipedia_link_"
 CHAT_INPUT = "request"
-"""An input with this name gets a chat for the backend `openai`. An input with any other name gets only the question.
+"""An input with this name receives a chat for the backend `openai`. An input with any other name receives only the
+question.
 """
 
 _MOST_BYTES = 2**30

@@ -1,5 +1,5 @@
-"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) as MLPerf's benchmark edge-agentic
-does.
+"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL), as used by MLPerf's benchmark
+edge-agentic.
 """
 
 import json
@@ -26,10 +26,10 @@ SHARES_PERCENT = {
     **dict.fromkeys(("live_parallel", "live_parallel_multiple"), 10),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), 10),
 }
-"""Percentage of each BFCL subset that MLPerf uses, from the first sample on."""
+"""MLPerf uses this percentage of each BFCL subset, from the first sample on."""
 
 WHOLE_SUBSET = 25
-"""Subsets up to this size are used completely."""
+"""Subsets with at most this many samples are used completely."""
 
 SAMPLING = {"temperature": 0, "seed": 42}
 SAMPLES = ("mlperf", "all")

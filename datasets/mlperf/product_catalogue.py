@@ -32,7 +32,7 @@ _SPLITS = ("train", "test")
 
 
 class _Group(NamedTuple):
-    """A row group of a file."""
+    """A row group of a Parquet file."""
 
     path: Path
     number: int

@@ -1,6 +1,7 @@
 """Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
-timestamp. Only the last tenth of the timestamps is answered. A request depends on the user's history before the request's timestamp, so requests are issued in timestamp order, whichever samples LoadGen draws. Within a timestamp, the
-order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
+timestamp. Only requests in the last tenth of the timestamps are sent. A request depends on the user's history before
+the request's timestamp, so requests are issued in timestamp order, whichever samples LoadGen draws. Within a timestamp,
+the order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
 recommendation/dlrm_v3/main.py.
 """
 
@@ -22,7 +23,7 @@ OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
 REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
 ORDER_SEED = 123
 ANSWERED = 10
-"""Only the last 1 / ANSWERED of the timestamps is answered. The model was trained on the earlier timestamps."""
+"""Only requests in the last 1 / ANSWERED of the timestamps are sent. The earlier timestamps were used for training."""
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
@@ -38,10 +39,11 @@ LIKED = 3.5
 """A candidate with at least this rating has the label 1."""
 
 _AT_ONCE = 4096
-"""Number of requests whose lists are read before they are joined into one array."""
+"""Number of requests whose lists are read before these lists are joined into one array."""
 
 IDENTITY_BYTES = 8
-"""Size of the start of an answer: the timestamp, and the number of the request within the timestamp, each as float32.
+"""Number of bytes at the start of an answer that identify the request: the timestamp and the request's number within
+the timestamp, each as float32.
 """
 
 _USER = "user_id"
@@ -62,7 +64,7 @@ class Request(NamedTuple):
     """One sample: a user's request at a timestamp."""
 
     timestamp: int
-    """Number of the timestamp among the answered timestamps, from 0."""
+    """Number of the timestamp among the timestamps whose requests are sent, from 0."""
     query: int
     """Number of the request within its timestamp."""
     user: int
@@ -82,9 +84,9 @@ class Content(NamedTuple):
 class Streaming100bDataset:
     """Requests for ratings of candidates. --data-dir is the folder `sampled_data`.
 
-    The model's inputs have the names of the reference's features. Lists are padded with zeros to the longest list in a
+    The model's inputs are named after the reference's features. Lists are padded with zeros to the longest list in a
     batch; history_length and candidates_length are the lengths without padding. The candidates' ratings are not an
-    input.
+    input, because they are the label.
     """
 
     labelled = False
@@ -137,7 +139,7 @@ class Streaming100bDataset:
 
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
-        now = np.int64(len(history) > 0)  # the reference gives each action the time 1
+        now = np.int64(len(history) > 0)  # the reference gives time 1 to each action
         return {
             _USER: np.array(request.user),
             "item_id": history,
@@ -176,7 +178,7 @@ class Streaming100bDataset:
         return [(begin + i) % total for i in range(count)]
 
     def identified(self, answers: Sequence[Array], indices: Sequence[int]) -> list[Array]:
-        """Returns each answer in the reference's format: timestamp, request, and then one score per candidate."""
+        """Returns each answer in the reference's format: timestamp, request number, and one score per candidate."""
         return [self._identified(row, i) for row, i in zip(answers, indices, strict=True)]
 
     def _identified(self, answer: Array, index: int) -> Array:
@@ -217,7 +219,7 @@ class _Lists(NamedTuple):
 
     numbers: Array
     ends: Array
-    """The number 0, and then the end of each list, (rows + 1,)."""
+    """The ends of the lists, preceded by 0, (rows + 1,)."""
     is_list: bool
     """True if rows are lists instead of single numbers."""
 
@@ -249,7 +251,7 @@ class _Lists(NamedTuple):
 
 
 class _Tables:
-    """The tables in one folder. The rows of a table are lists of numbers."""
+    """The tables in one folder. Each row of a table is a list of numbers."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -266,7 +268,7 @@ class _Tables:
         self._per_file = len(self._offsets[0])
 
     def requests(self) -> Iterator[Request]:
-        """Yields the requests in the order in which they are answered."""
+        """Yields the requests in the order in which they are sent."""
         shuffle = random.Random(ORDER_SEED).shuffle
         for timestamp in range(self._trained, self._total):
             path = self._root / REQUESTS
@@ -291,8 +293,8 @@ class _Tables:
                 f"{path}: the line of user {request.user} has {len(cells)} cells, not {4 * (self._total + 2)}"
             )
         now = self._trained + request.timestamp
-        # A line has four cells (candidates, their ratings, used items, their ratings) for the first time, for each
-        # timestamp, and for an evaluation after training.
+        # A line contains groups of four cells (candidates, their ratings, used items, their ratings): an initial group,
+        # one group per timestamp, and a group for an evaluation after training.
         before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
         history, history_ratings = (
             [n for i in before if cells[4 * i] for n in _numbers(cells[4 * i + part], path)]

@@ -27,7 +27,7 @@ from harness.errors import ConfigError
 from harness.types import Array
 
 WHOLE_BYTES = 64 << 20
-"""Arrays up to this size are held completely in memory."""
+"""Arrays of at most this size are held completely in memory."""
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
@@ -93,7 +93,7 @@ class ArchivedArray:
         self._read: Callable[[Array], Array] | None = None
 
     def rows(self, chosen: Array) -> Array:
-        """Returns a copy of some rows, (n, ...). chosen: (n,) indices of these rows."""
+        """Returns a copy of the chosen rows, (n, ...). chosen: (n,) indices."""
         if self._read is None:
             try:
                 self._read = self._opened()
@@ -198,7 +198,7 @@ class ArchivedArray:
                     rows = np.frombuffer(content, self._header.dtype)
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
-                # The read returns nothing at the end of a file, but makes zipfile compare the CRC-32.
+                # Reading at the end of a file returns nothing, but makes zipfile compare the CRC-32.
                 if file.read(1):
                     raise ValueError(f"{self._name} is longer than its header states")
         except _BROKEN as e:

@@ -27,10 +27,10 @@ Copying may preserve the mtime (rsync -a, cp -p, tar), but never the ctime.
 class RowCache:
     """A cache in two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written only after its row. A row may be incomplete if a run was killed, if two runs wrote at the same
-    time, or if the disk lost data. An incomplete row fails its checksum and is computed again. Rows are read with
-    preadv into the caller's arrays. Rows are not memory-mapped, because mapped pages would be read from the disk in the
-    timed part, and a full disk would cause a SIGBUS. Several threads may use the cache for different rows.
+    A record is written only after its row. A row may be incomplete if a run was killed, if two runs wrote the row at
+    the same time, or if the disk lost data. An incomplete row fails its checksum and is computed again. Rows are read
+    with preadv into the caller's arrays. Rows are not memory-mapped, because mapped pages would be read from the disk
+    in the timed part, and a full disk would cause a SIGBUS. Several threads may use the cache for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:

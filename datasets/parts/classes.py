@@ -1,5 +1,5 @@
-"""Numbers classes that have names in the data. The sorted names become the numbers 0, 1, ..., as the names of
-sub-folders do.
+"""Numbers the classes of data sets that name their classes. The sorted names are numbered 0, 1, ..., like the names of
+sub-folders.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,8 @@
 
 A file is used if its suffix and its content agree, e.g. a `.json` file that can be parsed. The standard library and
 numpy make the archives and tables, so their types are also certain. The choice depends only on the names of files, so
-every run uses the same files. Other Python installations contain other files, and therefore lead to other digests.
+every run uses the same files. Different Python installations contain different files, and therefore lead to different
+digests.
 """
 
 import bz2
@@ -27,12 +28,12 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_BYTES, MOST_BYTES = 256, 4 << 20
-"""Minimum and maximum size of a file. The type of a very small file would be uncertain."""
+"""Minimum and maximum size of a file. The type of a smaller file would be uncertain."""
 
 _SKIPPED = ("site-packages", "dist-packages", "__pycache__")
 _HAS_ODD_TEXTS = re.compile(r"(^|/)(tests?|idle_test|lib2to3|test_\w+)(/|$)")
-"""Matches folders whose text files are deliberately broken or serve to test parsers. Only binary files are taken from
-these folders.
+"""Matches folders whose text files are deliberately broken, or exist only to test parsers. Only binary files are taken
+from these folders.
 """
 
 
@@ -71,7 +72,7 @@ def found(labels: Sequence[str], most: int) -> Mapping[str, Sequence[TypedFile]]
 
 
 def _by_suffix() -> Mapping[str, list[tuple[str, Path]]]:
-    """Returns (name, path) of each file of the standard library, Python's headers and numpy, by suffix."""
+    """Returns (name, path) for each file in the standard library, Python's headers and numpy, by suffix."""
     names: dict[str, list[tuple[str, Path]]] = {}
     roots = {
         "stdlib": Path(sysconfig.get_path("stdlib")),
@@ -93,7 +94,7 @@ def _files_below(root: Path) -> Iterator[str]:
 
 
 def _shuffled(entry: tuple[str, Path]) -> str:
-    """Returns a sort key that mixes files of different folders. The key is the same on every machine."""
+    """Returns a sort key that mixes the files of different folders. The key is the same on every machine."""
     return hashlib.sha256(entry[0].encode(errors="surrogateescape")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Draws sequence lengths from a distribution, or from lengths measured on real data."""
+"""Draws sequence lengths from a distribution, or from a file of lengths measured on real data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ def read_lengths(path: Path) -> Array:
 
 
 def summary(source: Lognormal | Path, drawn: Array) -> Mapping[str, object]:
-    """Returns a summary of the lengths for describe()."""
+    """Summarises the lengths for describe()."""
     return {
         "from": str(source),
         "min": int(drawn.min()),

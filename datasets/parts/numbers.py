@@ -100,8 +100,8 @@ def array_of(values: Sequence[float | int]) -> Array:
 def joined(parts: Sequence[Array]) -> Array:
     """Joins (n, ...) arrays side by side.
 
-    The result has integers if one array has integers and the others contain only whole numbers, because large integers
-    would lose their last digits as floats.
+    The result contains integers if one array contains integers and the others contain only whole numbers, because
+    floats would lose the last digits of large integers.
     """
     result: Array = np.concatenate(parts, axis=1)
     if result.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):
@@ -113,7 +113,7 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
-    """Returns the shape to which rows of shape `have` are reshaped for the input, or None if the rows do not fit.
+    """Returns the shape into which the input's rows of shape `have` are reshaped; None if the rows do not fit.
 
     A row may fit unchanged, or after sizes of 1 are added or removed. A flat row may also fit the input's fixed shape,
     e.g. 784 columns for 1x28x28. Other changes of shape, e.g. from channels last to channels first, would mix up

@@ -21,17 +21,17 @@ class Range(NamedTuple):
     source: str
     """Text that explains where the range comes from."""
     is_default: bool
-    """True if the range is a default, because nothing is known about the input."""
+    """True if nothing is known about the input, so the range is a default."""
 
 
 def ranges_of(
     setup: DatasetSetup, padded: Collection[str], problems: list[str]
 ) -> dict[str, Range]:
-    """Returns the range of every input. Omits floating-point inputs for which the user sets no range, and inputs of
-    unknown type.
+    """Returns the range of every input. Omits inputs of unknown type, and floating-point inputs for which the user sets
+    no range.
 
     padded: inputs whose samples differ in length; a mask input among these inputs is filled with ones. problems:
-    receives one line per range of the user that does not fit the input.
+    receives one line for each range that the user sets but that does not fit its input.
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}

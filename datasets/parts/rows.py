@@ -85,8 +85,8 @@ class LoadedRows:
             if first < 0:
                 raise self._not_loaded(indices)
             return slice(first, first + 1)
-        # This case is tried first, because Offline issues samples in the order in which they were loaded, and comparing
-        # two lists is ten times as fast as looking up rows.
+        # Adjacent rows are tried first, because Offline issues samples in the order in which they were loaded, and
+        # comparing two lists is ten times as fast as looking up rows.
         first = self._item[indices[0]]
         end = first + count
         if first >= 0 and isinstance(indices, list) and indices == self._order[first:end]:

@@ -18,7 +18,7 @@ _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
 
 _PCM, _EXTENSIBLE = 1, 0xFFFE
 _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
-"""Maps a format's tag to its name. Source: mmreg.h of the Windows SDK."""
+"""Maps the tag of an unsupported format to the format's name. Source: mmreg.h of the Windows SDK."""
 
 
 def checked_frames(path: Path, rate: int) -> int:

@@ -11,7 +11,7 @@ from harness.types import DatasetSetup, Step
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises a ConfigError with one line per problem; does nothing without problems."""
+    """Raises a ConfigError with one line per problem; does nothing if there are no problems."""
     if problems:
         raise ConfigError(some_of(problems))
 
@@ -108,7 +108,7 @@ def unknown_inputs(flag: str, names: Iterable[str], setup: DatasetSetup) -> Iter
 
 
 def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
-    """Returns the first step `kind` of input `name`."""
+    """Returns the first step of this kind for the input."""
     return next((step for step in setup.steps.get(name, ()) if step.name == kind), None)
 
 
@@ -153,7 +153,7 @@ def with_options(digest: str, options: Sequence[object]) -> str:
 
 
 def unreadable(path: Path, error: Exception) -> ConfigError:
-    """Returns the error for a file that cannot be opened, or does not have the format of its suffix."""
+    """Returns the error for a file that cannot be opened, or whose content does not match its suffix."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     reason = impostor(path, "data") or reason
     return ConfigError(f"{path} cannot be read: {' '.join(reason.split())[:200]}")

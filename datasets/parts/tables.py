@@ -1,4 +1,5 @@
-"""Base class of table datasets. Columns of numbers or strings become the inputs, and one column contains the labels.
+"""The base class for table datasets. Columns of numbers or strings become the inputs, and one column contains the
+labels.
 
 The steps named `column` choose the columns of each input. Without such steps, the model's only input uses every column
 except the label column. Missing values, values that are not numbers, and ragged rows are reported by line.
@@ -151,7 +152,7 @@ class TableDataset(LoadedRows):
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Returns the reason why the chosen columns cannot be used for this input, or '' if the columns can be used."""
+        """Returns the reason why this input cannot use the chosen columns; '' if it can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = show_shape(rows.shape[1:])
@@ -165,7 +166,7 @@ class TableDataset(LoadedRows):
         return f"{self.where(bad)}: {rows[bad].tolist()} does not fit input {spec.name!r}, which is {spec.dtype}"
 
     def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
-        """Returns the tokens by input name, and the vocabulary files for the digest."""
+        """Returns the tokens by input name, and the vocabulary files, which are part of the digest."""
         tokens: dict[str, Array] = {}
         vocabularies: dict[str, Path] = {}
         encoded: dict[
@@ -225,7 +226,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # the module is imported here, because only tables with text need its package
+    try:  # imported here, because only tables with text need its package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

@@ -29,8 +29,8 @@ class Utterance(NamedTuple):
 
 
 def list_in(given: Path | None) -> Path | None:
-    """Returns the file with the list: the given JSON file, or the only JSON file in a folder. Returns None if the
-    folder contains no JSON file.
+    """Returns the file with the list: the given JSON file, or the only JSON file in the folder. Returns None if the
+    folder does not contain exactly one JSON file.
     """
     if given is None or (given.is_file() and given.suffix == ".json"):
         return given

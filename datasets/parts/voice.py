@@ -1,6 +1,6 @@
-"""Synthesises speech and other sounds in mono float32 at 16 kHz, with the same arithmetic on every machine.
+"""Synthesises mono speech and other sounds, float32 at 16 kHz, with the same arithmetic on every machine.
 
-Speech consists of syllables with a consonant and a vowel. A voiced sound is a sum of harmonics of a moving pitch. The
+Speech consists of syllables with a consonant and a vowel. A voiced sound is a sum of harmonics, whose pitch moves. The
 strengths of the harmonics follow the resonances (formants) of the vowel. Hisses and bursts are filtered noise. The
 formants of the vowels are averages over measured speakers: G. E. Peterson and H. L. Barney, "Control Methods Used in a
 Study of the Vowels" (1952). Other sounds are noise, tones, chords, clicks and hum.
@@ -14,7 +14,9 @@ from harness.types import Array
 
 RATE_HZ = 16_000
 _CONTROL_HZ = 200
-"""Number of values per second for pitch, loudness and formants. Between these points, the values change linearly."""
+"""Number of values per second for pitch, loudness and formants. Between these values, pitch, loudness and formants
+change linearly.
+"""
 
 _VOWELS_HZ = (
     (730, 1090, 2440),
@@ -40,7 +42,7 @@ _MOST_HZ = 7600.0
 
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
-    """Returns a spoken phrase with a peak of 0.3."""
+    """Returns a phrase of speech with a peak of 0.3."""
     # A factor for the frequencies of the formants, which are higher in a shorter throat.
     size = random.uniform(1.0, 1.2)
     pitch_hz = random.uniform(95, 150) * size**2.5

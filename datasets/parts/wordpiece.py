@@ -96,8 +96,8 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
 
 
 def vocab_path(setup: DatasetSetup, step: Step) -> Path:
-    """Finds the vocabulary in the manifest's folder or in --data-dir. If --data-dir is a file, searches the file's
-    folder.
+    """Finds the vocabulary in the manifest's folder or in --data-dir. If --data-dir is a file, searches the folder that
+    contains the file.
     """
     name: str = step.options["vocab"]
     data = setup.data_dir

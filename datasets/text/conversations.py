@@ -55,7 +55,7 @@ class ConversationsDataset(LoadedRows):
 
     A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`). The
     prompt of a turn contains the recorded answers instead of this model's answers, so that every run sends the same
-    prompts. A conversation ends before the first message that is out of turn.
+    prompts. A conversation is cut before the first message whose role may not come next.
 
     --dataset-option:
     max_tokens  maximum number of tokens in each answer
@@ -151,7 +151,9 @@ def _json(text: str, place: str) -> object:
 
 
 def _messages(content: object) -> tuple[_Message, ...]:
-    """Returns the messages of a conversation that are in turn, or () if no message can be sent."""
+    """Returns the messages of a conversation up to the first message that may not come next; () if no message can be
+    sent.
+    """
     rows = (
         content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
     )
@@ -164,7 +166,7 @@ def _messages(content: object) -> tuple[_Message, ...]:
 
 
 def _may_follow(role: str, before: Sequence[_Message]) -> bool:
-    """Returns whether a message of this role is in turn: a system message may come first, then user and model
+    """Returns whether a message with this role may come next: a system message may come first, then user and model
     alternate.
     """
     last = before[-1].role if before else ""

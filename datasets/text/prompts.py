@@ -1,9 +1,9 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same key out
-of these three. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers
-of a vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request.
-Any other keys are not sent. A note lists these keys; a key that looks misspelt is refused.
+The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same one of
+these keys. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers of a
+vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Other
+keys are not sent. A note lists the keys that are not sent; a key that looks misspelt is refused.
 """
 
 import json
@@ -54,14 +54,14 @@ _NO_FIELDS = (*KINDS, "fields", "max_tokens", "stream", "stream_options", "retur
 
 _SUFFIXES = (".jsonl", ".parquet")
 _ROWS_READ = 256
-"""Number of rows of a Parquet file that are read at once."""
+"""A Parquet file is read in blocks of this many rows."""
 
 
 class PromptsDataset(HeldPrompts):
     """Prompts. --data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is one string per sample. The string contains the part of a request that differs between
-    samples, and is encoded before the run.
+    The model's only input is one string per sample. The string is the part of a request that differs between samples,
+    and is encoded before the run.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -141,7 +141,7 @@ def _table(path: Path) -> Iterator[Row]:
 
 
 def _pyarrow() -> ModuleType:
-    try:  # the package is imported here, because only Parquet files need it
+    try:  # imported here, because only Parquet files need the package
         pq = import_module("pyarrow.parquet")
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
@@ -239,7 +239,7 @@ def _is_vector(value: object) -> bool:
 
 
 def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a line after moving the prompt out of `body`, because OpenAI's batch files contain the prompt in `body`."""
+    """Moves the prompt out of `body` and returns the line, because OpenAI's batch files have the prompt in `body`."""
     body = row.get("body")
     if not isinstance(body, dict) or any(kind in row for kind in KINDS):
         return row

@@ -44,7 +44,7 @@ _BLOCKS, _OWN = 1, 2
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
 _END_OF_TOKENS = b'"prompt":[0]}'
-"""Ends of encoded requests. The ends are removed so that messages, or a prompt made from blocks, can be inserted."""
+"""Endings of encoded requests. They are removed so that messages, or a prompt made from blocks, can be inserted."""
 
 
 class _Turn(NamedTuple):
@@ -111,7 +111,7 @@ class SessionsDataset(LoadedRows):
         recorded = not any(turn.answers for turns in found.sessions for turn in turns)
         self._history = _history(options, recorded, self._paths[0])
         self.live_history = self._history == _LIVE
-        """True if prompts contain the answers that the model has given earlier in this run."""
+        """True if prompts contain the answers that the model gave earlier in this run."""
         self._turns = _turns(found.sessions, most_delay_ns, self._paths[0], live=self.live_history)
         self._cut = sum(t.delay_ns > most_delay_ns for turns in found.sessions for t in turns)
         held = np.cumsum([turn.held_bytes for turn in self._turns])
@@ -212,7 +212,7 @@ def _paths(setup: DatasetSetup) -> list[Path]:
 
 
 def _history(options: Options, recorded: bool, path: Path) -> str:
-    """Returns the kind of history that the user has chosen. The default is `recorded` if the file allows this kind."""
+    """Returns the kind of history that the user has chosen. The default is `recorded` if the file records answers."""
     default = _RECORDED if recorded else _LIVE
     chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
     if chosen == _RECORDED and not recorded:
@@ -241,7 +241,7 @@ def _turns(
 
 def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: bool) -> list[_Turn]:
     """Returns the turns of a session. first: dataset index of the first turn."""
-    # With this map, equal messages in several turns share one object.
+    # This map lets equal messages in several turns share one object.
     known: dict[bytes, bytes] = {}
     prompts, encoded = [], []
     for position, turn in enumerate(turns, 1):

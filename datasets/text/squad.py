@@ -32,7 +32,7 @@ class Question(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A part of a context, which has `length` pieces and begins at the piece `start`."""
+    """A part of a context that begins at the piece `start` and contains `length` pieces."""
 
     question: int
     start: int

@@ -25,8 +25,8 @@ TEXT_WORDS, OUTPUT_TOKENS = 32, 128
 
 MOST_IMAGES, MOST_PIXELS, MOST_SECONDS = 16, 8192, 600.0
 SQUARE_PIXELS = 16
-"""Edge length of the single-coloured squares in an image. The squares keep the file small, although a server must
-decode every pixel.
+"""Edge length of the single-coloured squares in an image, in pixels. The squares keep the file small, although a server
+must decode every pixel.
 """
 
 RATE_HZ = 16_000

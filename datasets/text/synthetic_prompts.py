@@ -1,5 +1,5 @@
-"""Makes prompts of random token IDs with given lengths. Several prompts may begin with the same prefix, whose share of
-the tokens is an option. The prompts measure only speed.
+"""Makes prompts of random token IDs with given lengths. Several prompts may begin with the same prefix, and an option
+sets the prefix's share of the tokens. The prompts measure only speed.
 """
 
 import hashlib

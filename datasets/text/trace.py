@@ -23,7 +23,7 @@ class TraceDataset(TokenPrompts):
     """Prompts that resemble the prompts of a trace. --data-dir is the trace. Sample i is request i in order of time, as
     with `--arrivals`.
 
-    The token IDs are random, because a trace contains no text. Blocks that are equal in the trace have equal token IDs.
+    The token IDs are random, because a trace contains no text. Blocks that are equal in the trace get equal token IDs.
 
     --dataset-option:
     tokens  range of the token ids, excluding its end

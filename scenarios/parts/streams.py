@@ -1,4 +1,4 @@
-"""Implements single-stream and multi-stream, which send each query when the previous query has completed."""
+"""Implements single-stream and multi-stream, which send each query as soon as the previous query has completed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
-"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when all these queries have been
-issued. If the configured latency is 0.4 x the calibrated latency, LoadGen generates enough queries even if the run is
-up to five times as fast.
+"""LoadGen generates (2 x 600 s / expected latency) queries, and stops with an error once it has issued all of them.
+With an expected latency of 0.4 x the calibrated latency, LoadGen generates enough queries even if the run is up to five
+times as fast.
 """
 
 
@@ -91,7 +91,7 @@ class Stream(Scenario):
         return bool(log.get("requested_use_token_latencies")) and not self.by_query
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:
-        """Returns LoadGen's estimate, or 0 if LoadGen had too few queries for an estimate; LoadGen reports such a run
-        as INVALID.
+        """Returns LoadGen's estimate; 0 if LoadGen had too few queries for an estimate and therefore reports the run as
+        INVALID.
         """
         return int(log.get(self.early_stopping_key) or 0)

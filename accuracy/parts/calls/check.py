@@ -36,7 +36,7 @@ _IGNORED = re.compile(r"[ \,\.\/\-\_\*\^]")
 class _Language(NamedTuple):
     types: Mapping[str, type]
     lists: tuple[str, ...]
-    """Names of the list types, whose items have a declared type, too."""
+    """Names of the list types, for which the items' type is also declared."""
     read: Callable[[str, str, str | None], Any] | None
     """Converts a value's source text to the value; None if values are JSON."""
 

@@ -17,7 +17,7 @@ class Engine(FrameworkBackend):
     """
 
     question: ClassVar[TensorSpec]
-    """The only input of the model. Each of its rows gets an answer."""
+    """The only input of the model. Each row of this input gets an answer."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._open()

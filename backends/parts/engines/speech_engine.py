@@ -11,7 +11,9 @@ from harness.errors import ConfigError
 from harness.types import Array, BackendSetup, TensorSpec
 
 MOST_SAMPLES = 480_000
-"""30 s at 16 kHz, the window of Whisper's encoder. Longer audio needs several windows, with time stamps between them."""
+"""Maximum number of audio samples: 30 s at 16 kHz, the window of Whisper's encoder. Longer audio needs several windows,
+with time stamps between them.
+"""
 
 
 class SpeechEngine(Engine):
@@ -40,7 +42,7 @@ class SpeechEngine(Engine):
 
     @abstractmethod
     def listen(self, key: int, sound: Array, most: int) -> None:
-        """Lets an answer join at the next step."""
+        """Schedules an answer to start at the next step."""
 
     @abstractmethod
     def text(self, tokens: Sequence[int]) -> str:

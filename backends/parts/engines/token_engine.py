@@ -1,4 +1,4 @@
-"""The base class for token engines, which keep a language model's cache and choose its tokens themselves."""
+"""The base class for token engines, which keep a language model's cache and choose the tokens themselves."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -25,4 +25,4 @@ class TokenEngine(Engine):
 
     @abstractmethod
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """Lets an answer join at the next step."""
+        """Schedules an answer to start at the next step."""

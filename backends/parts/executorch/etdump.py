@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harness.core.formats.flatbuffer import Table, root
 
 _SIZE_BYTES = 4
-"""Length of the size field in front of the buffer."""
+"""Number of bytes in the size field, which precedes the buffer."""
 
 _MARK = b"ED"
 _DUMP_RUNS, _RUN_EVENTS, _EVENT_PROFILE = 1, 3, 0

@@ -85,7 +85,7 @@ def _version() -> str:
 
 
 def _node(number: int, event: Event) -> WiredNode:
-    """Returns a node that has only the operator's name, because a program does not record the operators that a delegate
+    """Returns a node with only the operator's name, because a program does not record the operators that a delegate
     runs.
     """
     return WiredNode(f"{number} {event.name}", event.name, "", (), (f"{number} {event.name}",))

@@ -148,7 +148,7 @@ def _alone(form: Form, value: Any) -> Array:
 
 def _array(form: Form, flat: list[Any], shape: tuple[int, ...]) -> Array:
     datatype = datatype_of(form.dtype)
-    assert datatype is not None  # the backend has checked the option
+    assert datatype is not None  # not None, because the backend has checked the option
     try:
         return from_json(flat, datatype, shape)
     except ValueError:
@@ -180,7 +180,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 
 def _whole(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Returns the shape; takes sizes from the wanted shape if an empty list does not show them."""
+    """Returns the shape; sizes that an empty list hides come from the wanted shape."""
     return (*shape, *[size or 0 for size in wanted[len(shape) :]])
 
 

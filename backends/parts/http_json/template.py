@@ -46,7 +46,7 @@ class Gap(NamedTuple):
 
 
 class Template:
-    """A request body with gaps. Any thread may call it."""
+    """A request body with gaps. Any thread may call a template."""
 
     def __init__(self, body: object, sample: object | None, inputs: Sequence[TensorSpec]) -> None:
         """sample: the template of one sample in `{{samples}}`; None stands for the model's only input, or for an object
@@ -227,7 +227,7 @@ def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap
 
 
 def _between(parts: Sequence["bytes | Field | Gap"]) -> list[bytes]:
-    """Returns the bytes before, between and after the gaps: one piece more than there are gaps."""
+    """Returns the bytes before, between and after the gaps: one more piece than gaps."""
     between = [b""]
     for part in parts:
         if isinstance(part, bytes):

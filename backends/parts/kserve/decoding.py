@@ -51,7 +51,7 @@ class _Layout(NamedTuple):
 
 
 class Decoder:
-    """Turns replies of one model into outputs. Any thread may call it.
+    """Turns replies of one model into outputs. Any thread may call a decoder.
 
     Text becomes a `str`; bytes that are not valid UTF-8 become surrogate escapes, as in file names. BF16 becomes
     float32, which contains all BF16 values.
@@ -191,7 +191,9 @@ class Decoder:
         return self.outputs_of(content)
 
     def outputs_of(self, content: Mapping[str, Any]) -> list[Output]:
-        """Returns the outputs of a reply, all with the same number of rows. content: the reply as JSON."""
+        """Returns the outputs of a reply; raises an error unless all outputs have the same number of rows. content: the
+        reply as JSON.
+        """
         self._check_model(content)
         abouts = content.get("outputs")
         if not isinstance(abouts, list) or not abouts:
@@ -250,7 +252,7 @@ class Decoder:
 
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
-"""Maximum number of values in an array, because NumPy cannot hold more of any type."""
+"""An array may contain at most this many values, because NumPy cannot hold more of any type."""
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:

@@ -11,7 +11,9 @@ from harness.remote import Buffer, Headers, Request
 from harness.types import Array, Batch
 
 REQUEST_ID = "0"
-"""The id of every request. Models of the KServe SDK copy the id into their replies, and fail if the id is missing."""
+"""The id of every request. Models built with the KServe SDK copy the id into their replies, and fail if the id is
+missing.
+"""
 
 MOST_HEADS = 4096
 """Maximum number of cached request heads; inputs of varying shape need several heads."""
@@ -22,7 +24,7 @@ _JSON = (("Content-Type", "application/json"),)
 class Encoder:
     """Turns batches into requests of one model.
 
-    Any thread may call it. Raises ValueError if a batch does not fit the inputs.
+    Any thread may call an encoder. Raises ValueError if a batch does not fit the inputs.
     """
 
     def __init__(self, path: str, inputs: Sequence[Tensor], size: int | None) -> None:
@@ -61,7 +63,7 @@ class Encoder:
         for name, rows in arrays.items():
             body.append(
                 np.ascontiguousarray(rows, wire[name]).data
-            )  # the array is usually a view of the dataset's bytes
+            )  # rarely copies, because the array is usually a view of the dataset's bytes
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
@@ -84,7 +86,9 @@ class Encoder:
         return Request(self.path, _JSON, [_compact(content, allow_nan=False)])
 
     def as_shared(self, region: str, batch: Batch, offset: int) -> Request:
-        """Returns a request with the values' positions in a region of memory: the inputs in order, from `offset`."""
+        """Returns a request that contains only the positions of the values in a shared region of memory: the inputs in
+        order, from `offset`.
+        """
         arrays = self.arrays(batch)
         self.check(arrays)
         inputs = []
@@ -160,7 +164,7 @@ def _binary(inputs: Sequence[Mapping[str, object]]) -> tuple[bytes, Headers]:
     content = {"id": REQUEST_ID, "inputs": inputs, "parameters": {"binary_data_output": True}}
     text = _compact(content)
     headers = (
-        ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses other types with 422
+        ("Content-Type", "application/octet-stream"),  # the KServe SDK answers 422 to other types
         ("Inference-Header-Content-Length", str(len(text))),
     )
     return text, headers

@@ -106,7 +106,7 @@ class MessageEncoder(Encoder):
 class MessageDecoder(Decoder):
     """Turns replies to ModelInfer into outputs, by the same rules as for HTTP.
 
-    A server answers with raw tensor bytes (encoding `binary`), or with lists of values of one type (`typed`).
+    A server replies with raw tensor bytes (encoding `binary`), or with lists of values of one type (`typed`).
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads the metadata of a server of the Open Inference Protocol v2, and of its model."""
+"""Reads the metadata of an Open Inference Protocol v2 server, and of one of its models."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
                 "and the path that comes before /v2, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
-    # Triton states the limit of the batch size in this reply.
+    # Triton states the largest batch in its reply to this request.
     config = _object(exchange(_get(f"{path}/config"))) or {}
     limit = config.get("max_batch_size")
     server, properties = server or {}, metadata.get("properties")
@@ -177,12 +177,12 @@ def _no_such_model(exchange: Exchange, model: str, version: str | None, said: st
 
 
 def _index(exchange: Exchange) -> Sequence[Mapping[str, Any]]:
-    """Returns the models that the server lists; () if the server has no endpoint for a list."""
+    """Returns the models that the server lists; () if the server does not offer a list."""
     headers = (("Content-Type", "application/json"),)
     reply = exchange(Request("/v2/repository/index", headers, (b"{}",)))
     content = _json(reply) if reply.status == _OK else None
     if not isinstance(content, list):
-        # Servers of the KServe SDK list their models at this path.
+        # Servers built with the KServe SDK list their models at this path.
         names = (_object(exchange(_get("/v2/models"))) or {}).get("models")
         content = [{"name": name} for name in names] if isinstance(names, list) else []
     return [e for e in content if isinstance(e, dict) and isinstance(e.get("name"), str)]

@@ -1,5 +1,5 @@
-"""Finds out whether a runtime computes in a requested number type, because some runtimes accept the request but keep
-float32.
+"""Finds out whether a runtime really computes in a requested number type, because some runtimes accept the request but
+keep float32.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Outputs, TensorSpec
 
 _OPEN_SIZE = 8
-"""Size used for a dimension that the model leaves open."""
+"""A dimension that the model leaves open gets this size."""
 
 Answer = Callable[[Mapping[str, Array]], Outputs]
 
@@ -31,7 +31,7 @@ def check_differs(
 
 
 def noise(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Returns one sample of noise for each input; integers are 0, because every table has a row 0."""
+    """Returns one sample of noise for each input; integers are 0, because every lookup table has a row 0."""
     random = np.random.default_rng(0)
     batch: dict[str, Array] = {}
     for name, dtype, shape in inputs:

@@ -108,7 +108,7 @@ class _Buffer:
         return int(value)
 
     def _inside(self, at: int) -> int:
-        if at < 0:  # a negative position would count from the end
+        if at < 0:  # because Python would count from the end
             raise IndexError(at)
         return at
 
@@ -130,7 +130,7 @@ class _Buffer:
         return at + self.number(at) if at else 0
 
     def vector(self, at: int) -> tuple[int, int]:
-        """Returns the length and the first position of the vector of a field; (0, 0) if the field is absent."""
+        """Returns the length of a field's vector and the position of the first element; (0, 0) without the field."""
         start = self.followed(at)
         if not start:
             return 0, 0

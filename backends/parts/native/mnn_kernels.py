@@ -14,7 +14,7 @@ _ABSENT = {"allocated": "MNN does not report an operation's allocations"}
 
 
 class _Call(NamedTuple):
-    """One operation of a call."""
+    """One operation that MNN ran during a call."""
 
     name: str
     kind: str
@@ -114,7 +114,9 @@ class MnnProfiler(TwinProfiler):
 
 
 def _nodes(calls: list[_Call], wiring: Wiring) -> Iterator[WiredNode]:
-    """Yields the executed operations, wired as in the file. An operation that MNN added reads the previous output."""
+    """Yields the executed operations, wired as in the file. An operation that MNN added counts as a reader of the
+    previous output.
+    """
     by_name = {node.name: node for node in wiring.nodes}
     before = wiring.inputs
     for call in calls:

@@ -1,7 +1,7 @@
 """Reads ncnn's .param file, the text that lists the layers of a network. The weights are in a .bin file.
 
-ncnn crashes with a segmentation fault if it computes with a file that it has refused or with an input of a wrong size.
-The checks in this module prevent the crash.
+ncnn crashes with a segmentation fault if it computes with a file that it has refused, or with an input of the wrong
+size. The checks in this module prevent the crash.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import NamedTuple
 _MAGIC = "7767517"
 _BINARY_MAGIC = int(_MAGIC).to_bytes(4, "little")
 _MOST_BYTES = 1 << 26
-"""Maximum size of a .param file in bytes; such a file has one line per layer, and the largest published files have
-several thousand lines.
+"""Maximum size of a .param file in bytes. A larger file is refused, because a .param file contains only one line per
+layer, and the largest published files contain several thousand lines.
 """
 
 _MOST_DIMENSIONS = 4
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
     def number(self, key: int, default: int = 0) -> int:
         try:
             return int(self.parameters.get(key, default))
-        except ValueError:  # an array or a fraction, which no check uses
+        except ValueError:  # an array or a fraction, which the checks do not need
             return default
 
 

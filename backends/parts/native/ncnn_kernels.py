@@ -17,7 +17,7 @@ from harness.profiler import Executed, ExecutedKernel, Tensor, WiredNode, Wiring
 from harness.types import Backend, Batch, Outputs
 
 _AS_IT_IS = 1
-"""Type of an extraction: the blob keeps ncnn's layout and number type, so that no conversion is timed."""
+"""Type of an extraction that keeps the blob in ncnn's layout and number type, so that no conversion is timed."""
 
 _NO_KERNELS = ("Input", "MemoryData")
 
@@ -34,7 +34,7 @@ layer writes.
 
 
 class Layered(Backend, Protocol):
-    """A backend that can answer layer by layer."""
+    """A backend that can compute layer by layer."""
 
     @property
     def layers(self) -> Sequence[Layer]: ...
@@ -46,7 +46,9 @@ class Layered(Backend, Protocol):
 
 
 class NcnnProfiler(TwinProfiler):
-    """Answers layer by layer. Every blob is kept until the end of the call, which takes more memory than a run."""
+    """Profiles a net by computing it layer by layer. Every blob is kept until the end of the call, which takes more
+    memory than a run.
+    """
 
     def __init__(self, twin: Layered) -> None:
         super().__init__(twin)

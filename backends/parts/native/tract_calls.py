@@ -59,8 +59,8 @@ class _Packaged:
 class _Functions:
     """Functions of tract's library, declared in tract.h.
 
-    Short functions keep Python's GIL. If a short function released the GIL for a microsecond, another thread would take
-    it.
+    Short functions keep Python's GIL, because another thread would take the GIL if a short function released it for a
+    microsecond.
     """
 
     def __init__(self) -> None:

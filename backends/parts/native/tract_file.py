@@ -59,7 +59,7 @@ def _of_nnef(path: Path) -> tuple[str, ...]:
 
 
 def _graph(path: Path) -> bytes:
-    """Returns the text of the network; unpacks nothing from an archive onto the disk."""
+    """Returns the text of the network, without unpacking an archive to disk."""
     if path.is_dir():
         with (path / GRAPH_FILE).open("rb") as file:
             return file.read(_MOST_BYTES)

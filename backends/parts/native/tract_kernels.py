@@ -1,7 +1,7 @@
 """Reads tract's own profile: the mean time of each prepared operation, assigned to a node of the file.
 
-tract names an operation after a node; if a node has several operations, each has a suffix, as in `conv1.im2col`. The
-profile reports no tensors.
+tract names an operation after a node; if a node becomes several operations, the name of each ends with a suffix, as in
+`conv1.im2col`. The profile does not describe tensors.
 """
 
 import json
@@ -45,7 +45,7 @@ class _Operation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A node of the file, with the operations that have the node's name."""
+    """A node of the file, with the operations that tract named after it."""
 
     node: WiredNode
     operations: Sequence[_Operation]
@@ -145,7 +145,9 @@ def _operations(report: Mapping[str, Any]) -> Iterator[_Operation]:
 
 
 def _parts(nodes: Sequence[WiredNode], operations: Sequence[_Operation]) -> Iterator[_Part]:
-    """Yields the file's nodes that have operations. A node without a name is identified by its first output."""
+    """Yields the file's nodes for which tract prepared operations. A node without a name is identified by its first
+    output.
+    """
     names = {node.name or next(iter(node.outputs), ""): at for at, node in enumerate(nodes)}
     of_node: dict[int, list[_Operation]] = {}
     for operation in operations:
@@ -166,8 +168,8 @@ def _owner(name: str, names: Mapping[str, int]) -> int | None:
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:
-    """Joins a convolution or matrix product with the next node if tract computes both in one operation, which has the
-    name of the next node.
+    """Joins a convolution or matrix product with the next node if tract computes both in one operation, which tract
+    names after the next node.
     """
     readers: dict[str, int] = {}
     for part in parts:

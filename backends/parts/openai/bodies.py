@@ -25,7 +25,7 @@ _HARNESS_FIELDS = ("stream_options", "return_token_ids", "input_ids")
 
 
 def added_fields(text: str) -> dict[str, Any]:
-    """Parses a mapping in YAML or JSON. Raises a ConfigError with every problem."""
+    """Parses a mapping in YAML or JSON. Raises a ConfigError that lists every problem."""
     try:
         fields = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as e:

@@ -1,4 +1,6 @@
-"""Reads the token counts in replies of OpenAI's API, and detects counts that cannot be right. Has no side effects."""
+"""Reads the token counts in replies of OpenAI's API, and detects counts that cannot be right. This module has no side
+effects.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,19 +13,17 @@ tokens.
 """
 
 SPECIAL_TOKENS = 16
-"""Maximum number of tokens that an answer may have beyond the bytes of its text: the end token and marks, e.g. of a
-turn. A larger number is a contradiction.
+"""An answer may exceed the bytes of its text by at most this many tokens: the end token and marks, such as the mark of
+a turn. If the excess is larger, the counts contradict the text.
 """
 
 UNSHOWN_TOKENS = 4
-"""Maximum number of tokens that an answer may have beyond the bytes of its text without causing a doubt: the end token
-and the bytes of an incomplete character.
+"""If an answer's tokens exceed the bytes of its text by more than this number, the count is doubtful. The end token and
+the bytes of an incomplete character can explain a smaller excess.
 """
 
 CALL_TOKENS = 16
-"""Maximum number of tokens that a tool call may have beyond its name and arguments, e.g. for `<tool_call>` and
-`{"name":`.
-"""
+"""A tool call may exceed its name and arguments by at most this many tokens, e.g. for `<tool_call>` and `{"name":`."""
 
 _COUNTS = (
     ("prompt_tokens", "prompt_tokens"),
@@ -47,12 +47,12 @@ FELL = "`usage` decreased during the answer"
 CACHED = "more prompt tokens were cached than the prompt has"
 NOT_TEXT = "`usage` counts more tokens than the text has bytes"
 REASONED = "`usage` counts more reasoning tokens than the answer has tokens"
-"""Texts of contradictions, that is, of counts that must be wrong."""
+"""Messages for contradictions, that is, for counts that must be wrong."""
 
 HIDDEN = "`usage` counts more tokens than the text shows"
 NO_SUM = "`total_tokens` is not the sum of the other counts"
 UNREADABLE = "a count in `usage` is not a whole number"
-"""Texts of doubts, that is, of counts that may be right."""
+"""Messages for doubts, that is, for counts that may be right."""
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
@@ -140,8 +140,8 @@ def _contradiction(
         return REASONED
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
-    # Tokens without text are not a contradiction, because a server that does not report its reasoning may have reasoned
-    # before the text, and tokens may follow the end.
+    # Tokens without text do not contradict the reply, because a server that does not report its reasoning may have
+    # reasoned before the text, and tokens may follow the end.
     counted = max(shown, output - reasoning if reasoning else 0)
     return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
@@ -168,8 +168,8 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Returns the surplus of tokens over bytes of text; a token with text has at least one byte."""
-    # In this case, the tokens cannot exceed the bytes, because a character has at least one byte.
+    """Returns the surplus of tokens over bytes of text, because each token with text takes at least one byte."""
+    # The text has at least one byte per character, so the tokens cannot exceed the bytes.
     if tokens <= len(text):
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

@@ -1,5 +1,5 @@
 """Translates OpenAI's Responses API and Anthropic's Messages API into chunks of chat completions, which the readers of
-chat completions accept. Has no side effects.
+chat completions accept. This module has no side effects.
 
 Sources: OpenAI's API reference, "Streaming events" of /v1/responses; Anthropic's API reference, "Streaming messages".
 """

@@ -11,7 +11,7 @@ from harness.types import Array, Batch
 
 
 class Images(Plain):
-    """Answers each text with the file of one image, as uint8.
+    """Returns an image file for each text, as uint8.
 
     size: width and height, e.g. 512x512.
     """

@@ -21,7 +21,7 @@ def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) ->
     """
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
-    # The list is optional, and transformers' server fails to return the list if the server has no download cache.
+    # The list is optional, and transformers' server fails to return the list without a download cache.
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or named or setup.model_name, "unknown"
     if reply.status != _OK:

@@ -1,4 +1,4 @@
-"""Lists the endpoints of OpenAI's API that do not return a language model's text."""
+"""Lists the endpoints of OpenAI's API that return something other than a language model's text."""
 
 from collections.abc import Callable, Mapping
 

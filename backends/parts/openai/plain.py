@@ -1,4 +1,4 @@
-"""Sends requests to one endpoint of OpenAI's API that is not a completions endpoint."""
+"""Sends requests to one OpenAI endpoint other than the completions endpoints."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ JSON_BODY: Headers = (("Content-Type", "application/json"),)
 
 
 class Plain:
-    """One model behind one endpoint. `body` contains fields that every request gets."""
+    """One model behind one endpoint. `body` contains fields of every request."""
 
     endpoint: ClassVar[str]
     """Value of --backend-option endpoint."""
@@ -91,7 +91,7 @@ class Plain:
 
 
 def prompts_of(batch: Batch, endpoint: str) -> list[dict[str, Any]]:
-    """Returns the fields of each prompt in a batch from a prompt dataset."""
+    """Returns the fields of each prompt in a batch that comes from a prompt dataset."""
     (rows,) = batch.inputs.values()
     samples = rows.reshape(-1).tolist()
     if not all(isinstance(sample, bytes) and sample[:2] == b'{"' for sample in samples):

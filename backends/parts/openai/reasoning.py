@@ -1,8 +1,10 @@
-"""Finds the start of the answer in a stream in which the model first writes its reasoning. Has no side effects."""
+"""Finds the start of the answer in a stream in which the model first writes its reasoning. This module has no side
+effects.
+"""
 
 _CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
-"""Maps the mark that opens the reasoning to the mark that closes it. Used if the server does not separate the reasoning
-from the answer.
+"""Maps the mark that opens the reasoning to the mark that closes it. The marks are used if the server does not separate
+the reasoning from the answer.
 """
 
 _LONGEST = max(map(len, _CLOSING.values()))
@@ -17,7 +19,7 @@ class AnswerStart:
     """Receives the texts of one stream, one after another.
 
     A chat template can open the reasoning in the prompt, so that the stream contains only the closing mark. The answer
-    then starts a second time.
+    then counts as started twice: at the beginning of the stream and after the closing mark.
     """
 
     def __init__(self) -> None:

@@ -20,17 +20,17 @@ _OK = 200
 
 _WHOLE = frozenset(
     (
-        # values of OpenAI, vLLM, SGLang and llama.cpp
+        # values that OpenAI, vLLM, SGLang and llama.cpp use
         *("stop", "length", "tool_calls", "function_call"),
         *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
         "tool_use",  # Anthropic
         "complete",
     )
 )
-"""Values of finish_reason, in lower case, of answers that are complete."""
+"""Values of finish_reason, in lower case, that mark an answer as complete."""
 
 _QUOTED = 200
-"""Number of characters of a reply that a message quotes."""
+"""An error message quotes at most this many characters of a reply."""
 
 
 class Reading(NamedTuple):
@@ -162,8 +162,8 @@ def _is_error(content: Any) -> bool:
 def json_in(text: bytes, what: str) -> Any:
     """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: name of the text in messages."""
     try:
-        # The text is decoded in this place, because json.loads would first have to guess the encoding of bytes. Only a
-        # text with a byte order mark is left to json.loads.
+        # The text is decoded first, because json.loads would have to guess the encoding of bytes. json.loads decodes
+        # only texts that do not begin with `{`, such as a text with a byte order mark.
         return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"{what} is not valid JSON: {words(text)[:_QUOTED]}") from e
@@ -235,7 +235,9 @@ def _is_id(value: Any) -> bool:
 
 
 def _logged_ids(logprobs: Any) -> list[int] | None:
-    """Returns the token ids that llama.cpp adds to the log probabilities of a choice; None if there are none."""
+    """Returns the token ids that llama.cpp adds to the log probabilities of a choice; None if the choice contains no
+    ids.
+    """
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(tokens, list):
         return None

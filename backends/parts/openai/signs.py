@@ -1,4 +1,6 @@
-"""Finds signs that a server's replies hide how the server really answers. Has no side effects."""
+"""Finds signs that a server's replies do not show how the server really generates an answer. This module has no side
+effects.
+"""
 
 from collections.abc import Sequence
 
@@ -6,14 +8,14 @@ from harness.remote import Sign
 
 _LEAST_CHUNKS = 4
 _LEAST_TOKENS = 32
-"""A stream with fewer chunks or tokens than this is not checked for signs."""
+"""A stream with fewer chunks or tokens is not checked for signs."""
 
 LEAST_TEXT = 2 * _LEAST_TOKENS - 1
-"""Minimum number of characters in a text with _LEAST_TOKENS words."""
+"""A text with fewer characters cannot contain _LEAST_TOKENS words."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""A stream is suspicious if its number of chunks exceeds the number of tokens times _FEWER_RATIO plus _FEWER_EXTRA. A
-token may be shown in two parts, for example at the end of the reasoning.
+"""A stream is suspicious if it has more chunks than _FEWER_RATIO times its number of tokens, plus _FEWER_EXTRA. A token
+may be shown in two parts, for example at the end of the reasoning.
 """
 
 _FEW_VALUES = 4
@@ -60,8 +62,8 @@ class ChunkCounts:
         self._count = count
 
     def silent(self, output: int, text: str) -> int:
-        """Returns the number of tokens without text after the first text; if a chunk with text has no count, returns
-        the surplus of tokens over bytes of text.
+        """Returns the number of tokens without text after the first text. If a chunk with text has no count, estimates
+        the number as the surplus of tokens over bytes of text.
         """
         if self._uncounted:
             return max(0, output - len(text.encode("utf-8", "replace")))
@@ -81,7 +83,7 @@ class ChunkCounts:
         if texts > _FEWER_RATIO * output + _FEWER_EXTRA:
             found.append(Sign.FEWER)
         if self._counted < _LEAST_CHUNKS or 2 * self._counted < texts:
-            # The server reports counts only at the end.
+            # The checks below need a count in most chunks.
             return found
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)
@@ -94,9 +96,7 @@ class ChunkCounts:
 
 
 def repeats(parts: Sequence[object]) -> bool:
-    """Returns whether the second half of the answer consists of only a few different tokens. parts: ids, words or
-    chunks.
-    """
+    """Returns whether the answer's second half repeats only a few different tokens. parts: ids, words or chunks."""
     count = len(parts)
     return count >= _LEAST_TOKENS and len(set(parts[count // 2 :])) <= _FEW_VALUES
 

@@ -93,7 +93,7 @@ class Streamed:
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
         self._counts.update(counts)
         choice = only_choice(content)
-        if choice is None:  # a chunk with only the usage, after the last token
+        if choice is None:  # this chunk contains only the usage, after the last token
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
@@ -221,8 +221,8 @@ def _is_visible(text: str) -> bool:
 
 
 def fields() -> tuple[dict[str, Any], ...]:
-    """Returns the fields that request a stream and its counts, in order of preference, because servers accept different
-    fields.
+    """Returns the fields that request a stream with token counts, in order of preference, because servers accept
+    different fields.
     """
     counts = {"include_usage": True}
     each = {**counts, "continuous_usage_stats": True}

@@ -76,7 +76,7 @@ class Embeddings(Plain):
 
 
 class Pooling(Embeddings):
-    """Answers of vLLM's /pooling: a vector or a matrix per text, float32."""
+    """Results of vLLM's /pooling: a vector or a matrix per text, float32."""
 
     endpoint = "pooling"
     path = "/pooling"

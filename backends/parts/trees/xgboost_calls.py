@@ -29,7 +29,7 @@ _TABLE = '{"data":[%d,true],"shape":[%d,%d],"typestr":"%s","version":3}'
 
 
 def scores_of(booster: Any) -> Callable[[Array], Array]:
-    """Returns a function that maps (n, features) to (n, scores per sample), and that only one thread may call at a
+    """Returns a function that maps (n, features) to (n, scores per sample). Only one thread may call the function at a
     time.
 
     If XGBoost's library lacks the C function, `inplace_predict` is used.

@@ -1,15 +1,16 @@
-"""Decodes image files with any of four decoders, which return the same pixels if the image format defines the pixels
-exactly.
+"""Decodes image files with any of four decoders, which return the same pixels for every image format that defines its
+pixels exactly.
 
 Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
 EXIF orientation; OpenCV needs a flag to ignore the orientation. If the step `decode` requests grey images, the decoders
 return the luma of a JPEG. An alpha channel is dropped.
 
-Files are not trusted. Therefore, the header is read first, and an image that is too large is refused before it is
-decoded. A truncated JPEG is refused for every decoder, because OpenCV would fill the missing part with grey.
+Files are not trusted, so the header is read first, and an image that is too large is refused before it is decoded. A
+truncated JPEG is refused for every decoder, because OpenCV would fill the missing part with grey.
 
-A JPEG has no checksum. If bytes in the middle of the file were overwritten, libjpeg prints a warning and fills the gap.
-Pillow, OpenCV and TensorFlow hide the warning. simplejpeg raises the warning as an error, so `damage` uses simplejpeg.
+A JPEG has no checksum. If bytes in the middle of the file were overwritten, libjpeg only prints a warning and fills the
+gap. Pillow, OpenCV and TensorFlow hide the warning. simplejpeg raises the warning as an error, so `damage` uses
+simplejpeg.
 """
 
 import importlib.util
@@ -78,7 +79,7 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # Pillow raises six classes of exceptions for broken files
+        except Exception as e:  # catches all, because Pillow raises six classes for broken files
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
@@ -103,9 +104,9 @@ def can_see_damage() -> bool:
 
 
 def damage(data: bytes) -> str:
-    """Returns libjpeg's warning about a JPEG, or '' without a warning and for other formats.
+    """Returns libjpeg's warning about a JPEG; '' if libjpeg does not warn, or for other formats.
 
-    Only the brightness is decoded. Wrong bytes that form valid JPEG data are not detected.
+    Only the brightness is decoded. Wrong bytes that happen to be valid JPEG data are not detected.
     """
     if data[:2] != b"\xff\xd8":
         return ""
@@ -121,7 +122,7 @@ def damage(data: bytes) -> str:
 
 def _jpeg_header(data: bytes) -> Header:
     """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. The function takes a twentieth of the time that Pillow
-    needs.
+    would need.
     """
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
@@ -142,7 +143,7 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode[0] in "IF":  # Pillow would clip values above 255
+            if image.mode[0] in "IF":  # refused, because Pillow would clip values above 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
             # This call checks every chunk of a PNG, because OpenCV would return an incomplete image.
@@ -153,7 +154,7 @@ def _other_header(data: bytes) -> Header:
         raise ValueError(f"it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
         raise
-    except Exception as e:  # Pillow raises many classes of exceptions
+    except Exception as e:  # catches all, because Pillow raises many classes
         raise ValueError(f"its header is broken: {' '.join(str(e).split())}") from e
     return header
 

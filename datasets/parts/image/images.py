@@ -16,7 +16,8 @@ _RANK = {"decode": 0, "resize": 1, "crop": 1, "normalise": 2, "layout": 3}
 
 
 class ImageSteps:
-    """Converts the bytes of an image file to one row of the input. Several threads may call the same object.
+    """Converts the bytes of an image file to one row of the input. Several threads may call the same object at the same
+    time.
 
     The constructor raises a ConfigError that lists all problems of the steps. A call that fails raises a ValueError
     with the reason.
@@ -158,7 +159,7 @@ def _pillow(method: str) -> Scale:
 def _opencv(method: str) -> Scale:
     import cv2
 
-    # Images are already resized in parallel, and OpenCV's threads would keep running after the loading.
+    # Images are already resized in parallel, and OpenCV's threads would keep running after loading.
     cv2.setNumThreads(1)
     interpolation = {
         "nearest": cv2.INTER_NEAREST,

@@ -1,4 +1,6 @@
-"""Base class of image datasets. The class decodes and preprocesses files in `load`, and caches rows for later runs."""
+"""The base class for image datasets. The class decodes and preprocesses files in `load`, and caches rows for later
+runs.
+"""
 
 import hashlib
 import json
@@ -31,14 +33,16 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""Limit for the memory of the samples, unless --performance-count or the official rules set the number of samples."""
+"""A run holds as many samples in memory as fit into this limit, unless --performance-count or the official rules set
+the number of samples.
+"""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
 
 
 class ImageDataset(LoadedRows):
-    """Base class of image datasets. Sample i is made from `samples[i]`, for every input with steps.
+    """The base class for image datasets. Sample i is made from `samples[i]`, for every input with steps.
 
     The constructor reads the size and time of every file, but does not open the files.
     """
@@ -52,7 +56,7 @@ class ImageDataset(LoadedRows):
                 f"dataset {self.name!r}: {folder} has no images: nothing can be measured"
             )
         problems = [*synthetic_options(setup, self.name, shapes={})]
-        if setup.inputs:  # `data check` without a model passes no inputs
+        if setup.inputs:  # empty for `data check` without a model
             problems += unknown_inputs("--input-shape", setup.shapes, setup)
         refuse(problems)
         self._folder = folder
@@ -111,7 +115,7 @@ class ImageDataset(LoadedRows):
     def faults(self) -> Iterator[str]:
         """Yields a line for every file that cannot become the input, or for which libjpeg prints a warning.
 
-        Caches nothing, and keeps nothing in memory.
+        Caches no rows, and keeps no rows in memory.
         """
         can_see = decode.can_see_damage()
 
@@ -184,8 +188,8 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """The data with which images were compared before their rows were cached, as JSON content; None if images are
-        not compared with any data.
+        """Data with which each image was compared before its row was cached, as JSON content; None if the dataset does
+        not compare images.
         """
         return None
 

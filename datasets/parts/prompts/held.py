@@ -22,7 +22,7 @@ class Prompt(NamedTuple):
     model: str = ""
     """Name of the model that must answer; "" for the run's model."""
     is_drawn: bool = False
-    """True if the prompt's fields make the server sample tokens at random."""
+    """True if the prompt's fields make the server choose tokens at random."""
 
 
 class HeldPrompts(LoadedRows):

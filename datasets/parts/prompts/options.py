@@ -12,7 +12,7 @@ from harness.types import Array, Interval, Lognormal
 
 LARGEST_TOKEN = 2**31
 TOKENS = "1000:30000"
-"""Default range of token IDs. In most vocabularies, these IDs exist and are not special tokens."""
+"""Default range of token IDs. Most vocabularies contain these IDs, and use them for ordinary tokens."""
 
 Lengths = int | Interval | Lognormal
 

@@ -10,10 +10,10 @@ from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory limit in bytes for the prompts that a run holds at once."""
+"""A run holds as many prompts in memory as fit into this limit."""
 
 BYTES_PER_TOKEN = 7
-"""Size of a token ID below 100,000 in JSON, including a comma and a reserve."""
+"""Size of a token ID below 100,000 in JSON, including a comma and some reserve."""
 
 
 def input_of(setup: DatasetSetup, dataset: str) -> str:
@@ -29,7 +29,7 @@ def input_of(setup: DatasetSetup, dataset: str) -> str:
 
 
 class TokenPrompts(LoadedRows):
-    """Prompts of token IDs. Each prompt has the token limit of its answer, but no label.
+    """Prompts of token IDs. Each prompt sets a token limit for its answer, but has no label.
 
     Sample i depends only on the seed, the lengths and the range of token IDs.
     """

@@ -1,7 +1,8 @@
-"""Reads the recorded agent sessions that MLPerf's Endpoints client replays. Each line is a message of a user, of a tool
-or of the model.
+"""Reads the recorded agent sessions that MLPerf's Endpoints client replays. Each line is a message from a user, a tool
+or the model.
 
-A message of a user or of tools is a turn, whose prompt is the session up to this line. `delay_seconds` is the time that
+A message from a user or from tools is a turn, whose prompt is the session up to this line. `delay_seconds` is the time
+that
 the tools take. Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py.
 """
 

@@ -1,7 +1,7 @@
 """Reads recorded chats: ShareGPT, OpenAI's messages with tool calls (SWE-smith, mini-SWE-agent), and SWE-agent.
 
-Each answer of the model is a turn, whose prompt is the chat before the answer. Only SWE-agent's format records the time
-that a tool takes (`execution_time`). In the other formats, tools and people take no time.
+Each answer from the model is a turn, whose prompt is the chat before the answer. Only SWE-agent's format records the
+time that a tool takes (`execution_time`). In the other formats, tools and people are assumed to take no time.
 """
 
 import json
@@ -74,7 +74,8 @@ def message(row: object) -> dict[str, Any]:
     content = row.get("value", row.get("content"))
     found = {"role": role, "content": content, **{k: row[k] for k in _SENT[2:] if row.get(k)}}
     if role == "tool" and not found.get("tool_call_id"):
-        # The observation is sent as a user's message, because an observation in ShareGPT does not identify its call.
+        # The observation is sent as a user message, because an observation in ShareGPT does not identify the call that
+        # it belongs to.
         found = {"role": "user", "content": content}
     if not isinstance(found["content"], str | list) and not found.get("tool_calls"):
         raise ValueError(f"a message of role {role!r} has no content")

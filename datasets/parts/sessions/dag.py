@@ -1,8 +1,8 @@
 """Reads AIPerf's DAG JSONL, in which each line is a conversation. Conversations may fork and spawn other conversations.
 
 A turn contains only new messages; the model's earlier answers are part of the history (`context_mode`
-deltas_without_responses). A session is a conversation that no other conversation starts, together with all
-conversations that it starts.
+deltas_without_responses). A session is a conversation that no other conversation starts, and all conversations that it
+starts, directly or indirectly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -224,4 +224,4 @@ class _Session:
 
 
 _ANSWER: Mapping[str, Any] = {"role": "assistant", "content": ""}
-"""Placeholder for an answer until the model has given it."""
+"""Placeholder for an answer that the model has not given yet."""

@@ -9,9 +9,9 @@ from harness.datasets.parts.sessions.turns import Turn
 def linked(turns: Sequence[Turn], encoded: Sequence[Sequence[bytes]]) -> list[Mapping[int, int]]:
     """Returns, for each turn, a mapping from places in its messages to the earlier turns whose answers belong there.
 
-    encoded: the messages of each turn; () for a turn without messages. A message of the model is the answer to the turn
-    whose prompt consists of all messages before the answer. The link is made only if the later turn waits for this
-    answer.
+    encoded: the messages of each turn; () for a turn without messages. A message from the model is the answer to the
+    turn whose prompt consists of all messages before that message. The link is made only if the later turn waits for
+    this answer.
     """
     asked: dict[bytes, int] = {}  # maps a digest of a turn's messages to the turn
     # per turn: bit n is set if the turn waits for turn n, directly or indirectly

@@ -60,7 +60,9 @@ def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], tr
 
 
 def _plain(span: object) -> Mapping[str, Any]:
-    """Returns a span's attributes as an object. The span contains an object, or OTLP's list of keys and values."""
+    """Returns a span's attributes as an object. The span stores the attributes as an object, or as OTLP's list of keys
+    and values.
+    """
     attributes = span.get("attributes", []) if isinstance(span, dict) else None
     if isinstance(attributes, list):
         return {one["key"]: _value(one["value"]) for one in attributes}
@@ -101,7 +103,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _call(span: Span, number: int) -> _Call | None:
-    """Converts a span to a call. Returns None if the span is not an answered model call, or contains no messages."""
+    """Converts a span to a call. Returns None if the span is not an answered model call, or has no messages."""
     attributes, status = span.attributes, span.span.get("status")
     failed = isinstance(status, dict) and status.get("code") in _FAILED
     asked = attributes.get("gen_ai.input.messages")
@@ -172,7 +174,7 @@ def messages(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _of_parts(role: Any, parts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yields the message, and then one message for each tool result. Skips parts with reasoning."""
+    """Yields the message, and then one message for each tool result. Skips parts that contain reasoning."""
     calls = [_tool_call(part) for part in parts if part.get("type") == "tool_call"]
     texts = [part for part in parts if part.get("type") == "text"]
     if texts or calls:

@@ -99,7 +99,7 @@ def _is_aiperf(row: Mapping[str, Any]) -> bool:
 
 
 def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Found:
-    """Reads several files as if they were one. Raises a ConfigError with every problem. wanted: one of FORMATS."""
+    """Reads several files as one. Raises a ConfigError that lists every problem. wanted: one of FORMATS."""
     rows = [row for path in paths for row in _objects(path)]
     if not rows:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")

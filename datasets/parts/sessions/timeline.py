@@ -25,8 +25,8 @@ class Wait(NamedTuple):
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:
-    """Returns the waits of each call. Omits waits that follow from other waits. calls: in the order in which they
-    start.
+    """Returns the waits of each call. Omits a wait that already follows from the other waits. calls: in the order in
+    which they start.
     """
     by_end = sorted(range(len(calls)), key=lambda n: (calls[n].end_ns, n))
     ends = [calls[n].end_ns for n in by_end]
@@ -51,7 +51,7 @@ def _wait(
     begins = [*latest[earlier - 1 : earlier], *(calls[one].start_ns for one in at_once)]
     if not begins:
         return Wait((), start_ns - calls[0].start_ns)
-    # If one ended call was over before another began, it is enough to wait for the later call.
+    # If one of the ended calls was over before another of them began, it is enough to wait for the later call.
     after, begun_ns, place = at_once, max(begins), earlier - 1
     while place >= 0 and ends[place] >= begun_ns:
         one = by_end[place]

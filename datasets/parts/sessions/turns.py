@@ -26,7 +26,7 @@ class Turn(NamedTuple):
     row: Mapping[str, Any]
     """A line in the form of the dataset `prompts`. The line has no prompt if `blocks` is set."""
     after: tuple[int, ...] = ()
-    """Positions of the earlier turns in the session whose answers this turn waits for."""
+    """Positions in the session of the earlier turns whose answers this turn waits for."""
     delay_ns: int = 0
     answers: Mapping[int, int] = NOTHING
     """Maps a place in `messages` to the turn whose answer belongs there, for answers that were not recorded."""
