@@ -83,8 +83,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
 
 
 def raw_texts(array: Array) -> bytes:
-    """Encodes an array so that `texts_from` returns its elements in C order. The elements may be strings or bytes.
-    """
+    """Encodes an array so that `texts_from` returns its elements in C order. The elements may be strings or bytes."""
     encoded = (
         e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
         for e in array.ravel().tolist()

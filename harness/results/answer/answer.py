@@ -81,8 +81,7 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
 
 
 def headline_in_short(result: Mapping[str, Any]) -> str:
-    """Returns the headline of `answer_of` for a row in a list. Leaves out the interval and who chose the rate.
-    """
+    """Returns the headline of `answer_of` for a row in a list. Leaves out the interval and who chose the rate."""
     scenario = scenario_named(result["scenario"])
     if result["mode"] == "accuracy":
         return answer_of(result).headline

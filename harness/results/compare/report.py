@@ -217,8 +217,7 @@ def _paid(accuracy: Change | None) -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """Returns the part of `verdict`'s sentence that compares the second side's main number with the first side's.
-    """
+    """Returns the part of `verdict`'s sentence that compares the second side's main number with the first side's."""
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {size(headline)} against A"

@@ -208,8 +208,7 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points computed from result.json: the sum of prompt tokens, and the gaps between tokens.
-    """
+    """Yields the points computed from result.json: the sum of prompt tokens, and the gaps between tokens."""
     if tokens["input"] is not None:
         kind = {"gen_ai.token.type": "input"}
         yield Point(USAGE, kind, (), (tokens["answers"],), tokens["input"])

@@ -132,8 +132,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times that end at the kernel's timestamp, and so exclude the client's share. Excludes failed samples.
-    """
+    """Returns times that end at the kernel's timestamp, and so exclude the client's share. Excludes failed samples."""
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0
     first_ns = np.zeros(0, np.int64)

@@ -453,8 +453,7 @@ class Queries(TypedDict):
 
 
 class RealTime(TypedDict):
-    """The model's speed compared with the frames of a real-time sequence; requires `frame_period_ms` in the manifest.
-    """
+    """The model's speed compared with the frames of a real-time sequence; requires `frame_period_ms` in the manifest."""
 
     frame_period_ns: int
     """Time from one frame of a sequence to the next."""

@@ -11,8 +11,7 @@ from harness.results.slos.judged import Judged
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns the goodput and the SLOs in one line; None without SLOs, or if the only SLO bounds the answer's latency.
-    """
+    """Returns the goodput and the SLOs in one line; None without SLOs, or if the only SLO bounds the answer's latency."""
     goodput = result.get("goodput")
     if not goodput or not has_several(result.get("slo")):
         return None

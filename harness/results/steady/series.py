@@ -120,8 +120,7 @@ def _blocks(n: int) -> tuple[Array, Array]:
 def _timed(
     name: str, stream: Stream, times_ns: Array | None, ok: Array
 ) -> tuple[Series | None, Array]:
-    """Returns the series of a time per sample (None with too few times) and the (n,) effects of the samples.
-    """
+    """Returns the series of a time per sample (None with too few times) and the (n,) effects of the samples."""
     effects = np.zeros(len(ok))
     if times_ns is None:
         return None, effects

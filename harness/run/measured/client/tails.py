@@ -26,8 +26,7 @@ because a draft model can correctly guess many such tokens in a row.
 
 
 class Tails:
-    """Counts the streams that contain tokens without text, and the streams in which all these tokens arrived together.
-    """
+    """Counts the streams that contain tokens without text, and the streams in which all these tokens arrived together."""
 
     def __init__(self) -> None:
         self.streams = 0

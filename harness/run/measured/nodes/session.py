@@ -176,8 +176,7 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Returns each node's journal, or the reason why the journal is missing, as two dictionaries keyed by node number.
-    """
+    """Returns each node's journal, or the reason why the journal is missing, as two dictionaries keyed by node number."""
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:

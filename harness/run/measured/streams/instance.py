@@ -15,8 +15,7 @@ from harness.run.measured.streams.playing import Playing, Streams
 
 
 class StreamInstance:
-    """One copy of the model. Only one thread at a time may call the methods. cpus: see `Instance`.
-    """
+    """One copy of the model. Only one thread at a time may call the methods. cpus: see `Instance`."""
 
     def __init__(
         self,
