@@ -1,7 +1,7 @@
-"""Defines the report of a backend's profiler: executed kernels, their times and their graph.
+"""Defines the report of a backend's profiler: the executed kernels, their times and their graph.
 
-A backend returns it from `Profiler.executed`; harness/explain/kernels maps each kernel to the nodes of
-the model's file that it executes.
+`Profiler.executed` returns this report, and harness/explain/kernels maps each kernel to the nodes of the model's file
+that it executes.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from harness.types import Batch, Outputs
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 NO_OPS = frozenset({"Identity", "Dropout"})
-"""Operators whose output at inference is their input."""
+"""Operators whose output equals their input at inference."""
 
 
 class WiredNode(NamedTuple):
@@ -26,11 +26,11 @@ class WiredNode(NamedTuple):
     op_type: str
     domain: str
     inputs: tuple[str, ...]
-    """Tensors; '' for an absent optional input. A node with subgraphs also lists the tensors that
+    """Names of the input tensors; '' for an omitted optional input. A node with subgraphs also lists the tensors that
     its subgraphs read from outside.
     """
     outputs: tuple[str, ...]
-    """Tensors; '' for an absent optional output."""
+    """Names of the output tensors; '' for an omitted optional output."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Wiring:
     """The nodes of a graph and the tensors that connect them, without weights and shapes."""
 
     nodes: Sequence[WiredNode]
-    """Nodes in topological order: the file's order if it is topological."""
+    """Nodes in topological order. If the file's order is topological, it is kept."""
     inputs: tuple[str, ...]
     """Model inputs, without weights."""
     outputs: tuple[str, ...]
@@ -58,7 +58,7 @@ class Wiring:
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:
-        """Maps a tensor to the indices of the nodes that consume it, ascending."""
+        """Maps a tensor to the ascending indices of the nodes that consume it."""
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for tensor in dict.fromkeys(node.inputs):
@@ -76,7 +76,9 @@ class Wiring:
 
     @cached_property
     def originals(self) -> Mapping[str, str]:
-        """Maps the output of a NO_OPS node to the tensor that enters the chain of NO_OPS nodes ending there."""
+        """Maps the output of a NO_OPS node to the tensor that enters the chain of NO_OPS nodes that ends at this
+        output.
+        """
         same: dict[str, str] = {}
         for node in self.nodes:
             if node.op_type in NO_OPS and node.inputs and node.outputs:
@@ -97,19 +99,19 @@ class ExecutedKernel:
     """One node of the graph that a framework executes."""
 
     node: WiredNode
-    """A node of the executed graph. A tensor that is also in the model file keeps its name from that file."""
+    """A node of the executed graph. A tensor that also occurs in the model file keeps its name from that file."""
     implementation: str = ""
     """The code that the framework chose for the node; '' if the framework does not report it."""
     inserted: bool = False
     """Whether the framework added the node to change a layout. Such a node is not in the model file."""
     start_ns: tuple[int, ...] = ()
-    """Start time of each call, on the clock of `Executed.run_start_ns`; () if it is not reported."""
+    """Start time of each call, on the clock of `Executed.run_start_ns`; () if the framework does not report it."""
     duration_ns: tuple[int, ...] = ()
-    """Duration of each call; a single entry if the framework reports only the mean of all calls; () if it
+    """Duration of each call. A single entry means that the framework reports only the mean of all calls, and () that it
     measured no time.
     """
     allocated_bytes: int | None = None
-    """Memory that was allocated and not freed; None if it is not reported."""
+    """Memory that was allocated and not freed; None if the framework does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class Executed:
     runtime: str
     """The framework and its version."""
     kernels: Sequence[ExecutedKernel]
-    """In order of execution."""
+    """The kernels in the order of their execution."""
     inputs: tuple[str, ...]
     """Inputs of the model."""
     outputs: tuple[str, ...]
@@ -127,9 +129,9 @@ class Executed:
     constants: frozenset[str]
     """Tensors whose values are known once the model is loaded."""
     tensors: Mapping[str, Tensor]
-    """Type and shape of each tensor, if known."""
+    """Type and shape of each tensor for which they are known."""
     file: Wiring | None
-    """The graph in the model file; None if it is an ONNX file."""
+    """The graph in the model file; None if the file is an ONNX file."""
     run_start_ns: tuple[int, ...]
     """Time at which each call entered the framework."""
     run_ns: tuple[int, ...]
@@ -141,7 +143,7 @@ class Executed:
 
 
 class Profiler(Protocol):
-    """A second instance of the model, whose calls the framework's own profiler records."""
+    """A second instance of the model, whose calls are recorded by the framework's profiler."""
 
     def __enter__(self) -> Self: ...
 
@@ -156,7 +158,9 @@ class Profiler(Protocol):
     def infer(self, batch: Batch, /) -> Outputs: ...
 
     def recording(self) -> AbstractContextManager[object]:
-        """Returns a context for each call; entering and leaving it does not count as part of the call."""
+        """Returns a context manager to use around each call. The time to enter and leave it does not count as part of
+        the call.
+        """
 
     def executed(self, calls: int, /) -> Executed:
         """Returns the kernels of the last `calls` recorded calls; earlier calls were the warm-up."""
@@ -167,4 +171,5 @@ class HasProfiler(Protocol):
     """A backend that reports the kernels it executes."""
 
     def profiler(self) -> Profiler:
-        """Returns a profiler, not yet entered. Raises a ConfigError if these options cannot be profiled."""
+        """Returns a profiler that has not been entered yet. Raises a ConfigError if these options cannot be profiled.
+        """

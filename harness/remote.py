@@ -1,8 +1,8 @@
-"""Defines the protocol of remote plug-ins: they encode requests for a server and decode its replies.
+"""Defines the protocol of remote plug-ins, which encode requests for a server and decode its replies.
 
-A remote plug-in does not open sockets. The harness sends the request that `request` returns, stamps it, and passes
-the reply to `answer`. Each remote plug-in therefore works with both engines of harness/wire and can be tested
-without a server.
+A remote plug-in does not open sockets. The harness sends the request that `request` returns, records its time stamps,
+and passes the reply to `answer`. Each remote plug-in therefore works with both engines of harness/wire and can be
+tested without a server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,21 +15,21 @@ Buffer = bytes | bytearray | memoryview
 """Bytes in C order; an array's `array.data` is sent without a copy."""
 
 Headers = tuple[tuple[str, str], ...]
-"""Names and values; Host, Content-Length and the user's --header are added by the harness."""
+"""Names and values; the harness adds Host, Content-Length and the user's --header."""
 
 
 class Request(NamedTuple):
     """One HTTP request, or a unary call over gRPC.
 
-    Requests that differ only in their body share one head per length. Over gRPC the body is the
-    message, and there are neither headers nor methods.
+    Requests that differ only in their body share one HTTP head for each body length. Over gRPC, the body is the
+    message, and the request has no headers or method.
     """
 
     path: str
-    """Below the path of --url, e.g. `/v2/models/digits/infer`; over gRPC `/SERVICE/METHOD`."""
+    """Path below the path of --url, e.g. `/v2/models/digits/infer`; over gRPC `/SERVICE/METHOD`."""
     headers: Headers = ()
     body: Sequence[Buffer] = ()
-    """Parts, sent one after another without a copy."""
+    """Parts of the body, which are sent one after another without a copy."""
     method: str = "POST"
 
 
@@ -39,12 +39,13 @@ class Reply(NamedTuple):
     status: int
     """HTTP status, or gRPC status code: 0 is OK; with any other code, the body is the error message."""
     head: bytes
-    """Status line and headers, as they came; empty over gRPC."""
+    """Status line and headers, as received; empty over gRPC."""
     body: memoryview
-    """Valid until the call that received it returns."""
+    """Valid only until the call that received the reply returns."""
 
     def header(self, name: str) -> str | None:
-        """Returns the value of the first header with that name, ignoring case; None if the reply has no such header."""
+        """Returns the value of the first header with that name, ignoring case, or None if the reply has no such header.
+        """
         for line in self.head.split(b"\r\n")[1:]:
             key, _, value = line.partition(b":")
             if key.strip().lower() == name.lower().encode():
@@ -62,7 +63,7 @@ class Refused(Exception):
 
 
 class BadAnswer(ValueError):
-    """The reply does not fit the request: a different shape, type or count, or too many or too few bytes."""
+    """The reply does not fit the request, because its shape, type, count or number of bytes is wrong."""
 
 
 class CutOff(BadAnswer):
@@ -70,8 +71,8 @@ class CutOff(BadAnswer):
 
 
 class Sign(StrEnum):
-    """Something suspicious about an answer. A single answer proves nothing, so the verdict counts the answers with each
-    sign.
+    """Something suspicious about an answer. A single answer proves nothing, so the verdict counts the answers that show
+    each sign.
     """
 
     FEWER = "fewer tokens than chunks with text"
@@ -82,35 +83,39 @@ class Sign(StrEnum):
 
 
 class Usage(NamedTuple):
-    """Token facts that a reply reports with the answer. A field is None if the server does not report the fact."""
+    """Token counts and related facts that a reply reports with the answer. A field is None if the server does not
+    report the fact.
+    """
 
     input: int | None = None
-    """Tokens of the prompt."""
+    """Number of tokens in the prompt."""
     output: int | None = None
-    """Tokens of the answer."""
+    """Number of tokens in the answer."""
     source: str = ""
-    """Source of `output`: `usage` of the reply, or the number of its `token ids`; '' if `output` is None."""
+    """Source of `output`: `usage` (from the reply) or `token ids` (counted); '' if `output` is None."""
     finish_reason: str = ""
     """Finish reason as the server reports it, e.g. `length` or `stop`."""
     cached: int | None = None
-    """Prompt tokens that the server took from its cache."""
+    """Number of prompt tokens that the server took from its cache."""
     contradiction: str = ""
-    """Reason why the counts cannot be right, from a small set of texts; it makes a run INVALID."""
+    """Reason why the counts cannot be right, from a fixed set of texts. Any such reason makes a run INVALID."""
     doubt: str = ""
-    """Reason why the counts may be wrong, from a small set of texts."""
+    """Reason why the counts may be wrong, from a fixed set of texts."""
     reasoning: int | None = None
-    """Tokens of `output` that precede the answer itself."""
+    """Number of tokens of `output` that precede the answer itself."""
     signs: Sequence[Sign] = ()
     reply_id: str = ""
-    """The server's name for the reply; '' if it has none."""
+    """The ID that the server gave the reply; '' if it has none."""
     has_call: bool = False
     """Whether the answer calls a tool."""
     media_ns: int | None = None
     """Duration of the audio in the answer."""
     silent: int = 0
-    """Tokens without text after the first text of a stream whose request demands more tokens than the model needs."""
+    """Number of tokens without text that follow the first text in a stream, if the request demands tokens beyond the
+    natural end of the answer; otherwise 0.
+    """
     texts_at: Sequence[int] = ()
-    """In a stream as described at `silent`: number of tokens so far at each chunk with text, if the server counts them.
+    """Number of tokens so far at each chunk with text. Filled only if `silent` is not 0 and the server counts tokens.
     """
 
 
@@ -121,39 +126,43 @@ class Reader(Protocol):
     """
 
     def answer(self, reply: Reply, /) -> Outputs:
-        """Returns the outputs of one sample, like Remote.answer."""
+        """Returns the outputs of one sample, as Remote.answer does."""
 
     @property
     def usage(self) -> Usage:
-        """Returns the token facts of the reply. Called after `answer` has returned."""
+        """Returns the reply's token counts and related facts. Called after `answer` has returned."""
 
     @property
     def first_token(self) -> int | None:
-        """ID of the first token of the answer, once it has arrived; None if the server sends no token IDs."""
+        """ID of the answer's first token, once the token has arrived; None if the server does not send token IDs."""
 
 
 class StreamReader(Reader, Protocol):
     """A Reader of a reply that arrives in timestamped pieces.
 
-    Optional attribute: answer_starts, an int. It counts how often an answer has begun after the reasoning so far; it
-    is 0 while the reasoning goes on.
+    The optional attribute answer_starts, an int, counts how often the answer has begun after reasoning. It is 0 while
+    the model is still reasoning.
     """
 
     def feed(self, piece: bytes, /) -> int:
-        """Takes a piece of a body with status 200; returns the number of tokens so far. Never raises."""
+        """Takes a piece of a body with status 200, and returns the number of tokens so far. Never raises."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the server reports the tokens of each chunk; if not, `feed` counts the chunks that have tokens."""
+        """Whether the server reports the number of tokens in each chunk; if not, `feed` counts the chunks that contain
+        tokens.
+        """
 
     @property
     def chunks(self) -> int:
-        """Number of chunks with tokens so far, as the server sent them; one piece may contain several."""
+        """Number of chunks with tokens so far, as the server sent them; one piece may contain several chunks."""
 
 
 @runtime_checkable
 class HasReader(Protocol):
-    """A remote plug-in whose replies report tokens. In a run, a Reader of each reply replaces `answer`."""
+    """A remote plug-in whose replies report tokens. During a run, the harness uses a Reader for each reply instead of
+    `answer`.
+    """
 
     @property
     def streams(self) -> bool: ...
@@ -163,7 +172,7 @@ class HasReader(Protocol):
 
 @runtime_checkable
 class HasProbe(Protocol):
-    """A Remote that offers a request smaller than the request for a sample, for --probe-rate."""
+    """A Remote whose probe request for --probe-rate is smaller than the request for a sample."""
 
     def probe(self) -> Request:
         """Returns the smallest request that the model answers, e.g. for one token. Called once, after `open`."""
@@ -174,7 +183,7 @@ class HasModels(Protocol):
     """A Remote whose requests may name different models of one server, e.g. LoRA adapters."""
 
     def model_of(self, batch: Batch, /) -> str:
-        """Returns the model that the request for a batch of one sample names."""
+        """Returns the model's name in the request for a batch of one sample."""
 
 
 @runtime_checkable
@@ -191,7 +200,9 @@ class Sent(NamedTuple):
     prompt_tokens: int | None
     """Number of token IDs in the prompt; None if the prompt is text."""
     most_prompt_tokens: int
-    """Maximum number of tokens that a server can count: one per byte of the prompt, plus the tokens that it adds."""
+    """Maximum number of tokens that a server can count: one per byte of the prompt, plus the tokens that the server
+    adds.
+    """
     max_tokens: int | None
     """Maximum number of tokens in the answer; None if there is no limit."""
     ids: Sequence[int] | None = None
@@ -201,7 +212,7 @@ class Sent(NamedTuple):
     least_prompt_tokens: int = 0
     """Minimum number of tokens that a server can count; 0 if unknown."""
     min_tokens: int = 0
-    """Minimum number of tokens in the answer, unless the context limit ends it."""
+    """Minimum number of tokens in the answer, unless the context limit ends the answer."""
     wants_call: bool = False
     """Whether the request demands a tool call."""
     prompt_hash: int = 0
@@ -221,23 +232,24 @@ Exchange = Callable[[Request], Reply]
 
 
 class ServerTotals(NamedTuple):
-    """Sums over the requests that a server answered since its start."""
+    """Sums over all requests that a server has answered since it started."""
 
     requests: int
     queue_ns: int
-    """Time before the model began."""
+    """Total time before the model began."""
     compute_ns: int
-    """Time inside the model."""
+    """Total time inside the model."""
     total_ns: int
-    """Time inside the server, which includes queue and compute time."""
+    """Total time inside the server, including queue and compute time."""
 
 
 @runtime_checkable
 class HasTotals(Protocol):
-    """A Remote whose server may have statistics."""
+    """A Remote whose server may report statistics."""
 
     def totals(self, exchange: Exchange, /) -> ServerTotals | None:
-        """Returns the server's sums; None if it has no statistics. Called before and after a run."""
+        """Returns the server's sums, or None if the server does not report statistics. Called before and after a run.
+        """
 
 
 @runtime_checkable
@@ -245,14 +257,16 @@ class HasName(Protocol):
     """A Remote whose server reports its name, which MLPerf's Network division requires of every node."""
 
     def name(self, exchange: Exchange, /) -> str:
-        """Returns the server name; '' if it has none. Called before a run, and by LoadGen when it begins and ends."""
+        """Returns the server's name, or '' if it has none. Called before a run, and by LoadGen at the beginning and the
+        end of the run.
+        """
 
 
 @runtime_checkable
 class SharesSamples(Protocol):
     """A Remote that can send a server on this machine the position of a sample in shared memory instead of its bytes.
 
-    The harness creates the shared memory, a region of /dev/shm. Each request has one sample.
+    The harness creates the shared memory, a region of /dev/shm. Each request contains one sample.
     """
 
     @property
@@ -273,7 +287,7 @@ class SharesSamples(Protocol):
     def detach(region: str, transport: str, /) -> Request:
         """Returns the request that makes the server release the region.
 
-        Also called on the class, after the process that attached has died.
+        Also called on the class, after the process that attached the region has died.
         """
 
 
@@ -281,29 +295,33 @@ class SharesSamples(Protocol):
 class JoinsSamples(Protocol):
     """A Remote whose requests consist of byte strings, each of which belongs to one sample.
 
-    The harness makes the pieces of a sample when it is loaded, and joins them when a request is due.
+    The harness makes the pieces when it loads a sample, and joins them when a request is due.
     """
 
     def pieces(self, batch: Batch, /) -> Sequence[bytes]:
         """Returns the pieces of a batch of one sample."""
 
     def joined(self, samples: Sequence[Sequence[bytes]], /) -> Request:
-        """Returns the request for samples with these pieces, which equals `request` of their batch."""
+        """Returns the request for samples with these pieces, which equals the result of `request` for a batch of these
+        samples.
+        """
 
 
 @runtime_checkable
 class Remote(Protocol):
-    """The protocol for a model on a server. Built as `Remote(setup)`; `setup.model` is None.
+    """The protocol for a model on a server. The harness constructs it as `Remote(setup)`, in which `setup.model` is
+    None.
 
-    `open` is called once in each process, before anything else. Then any thread may call `request`, while
-    another thread calls `answer`. Optional attributes: signature() and outputs() as in Backend, totals(),
-    name(), transports (a tuple of `http` and `grpc`; without it `http` alone).
+    The harness calls `open` once in each process, before any other method. After that, any thread may call `request`
+    while another thread calls `answer`. Optional attributes: signature() and outputs() as in Backend, totals(), name(),
+    transports (a tuple of `http` and `grpc`; by default only `http`).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def open(self, exchange: Exchange, /) -> None:
-        """Reads the server facts that requests need, and sends a trial request if the server's dialect is unknown.
+        """Reads the facts about the server that requests need, and sends a trial request if the server's dialect is
+        unknown.
 
         Raises a ConfigError if the server does not have the model, or uses a different protocol.
         """
@@ -311,15 +329,17 @@ class Remote(Protocol):
     def request(self, batch: Batch, /) -> Request:
         """Returns the request for a batch.
 
-        The harness calls it either once when the sample is loaded, and reuses the request for every query of that
-        sample, or once per query. In the second case, the time is part of the stage `send`.
+        The harness calls it either once per query, or once when it loads the sample and then reuses the request for
+        every query of that sample. A call per query counts as part of the stage `send`.
         """
 
     def answer(self, reply: Reply, samples: int, /) -> Outputs:
-        """Returns `samples` outputs, in the order of the batch. Timed, as part of the stage `decode`.
+        """Returns `samples` outputs, in the order of the batch. This call is timed as part of the stage `decode`.
 
         Raises Refused or BadAnswer.
         """
 
     def describe(self) -> Mapping[str, object]:
-        """Describes the server, as in Backend. device begins with `remote`; precision `unknown` means not reported."""
+        """Describes the server, as in Backend. device begins with `remote`; precision is `unknown` if the server does
+        not report it.
+        """

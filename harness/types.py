@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 else:
-    # Not numpy.ndarray: the command line imports this module, and must start without NumPy.
+    # Array is not numpy.ndarray, because the command line imports this module and must start without NumPy.
     Array = Any
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
 
 Take = Callable[[Array, Array | list[int], Array], None]
-"""Copies the rows at the given positions of the first array to the last array."""
+"""Copies rows of the first array, at the given positions, to the last array."""
 
 
 class Lognormal(NamedTuple):
@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    """An int if the bound is a whole number, because a float would round an int64. This also applies to `low`."""
+    """A bound is an int if it is a whole number, because a float would round an int64."""
 
     def __str__(self) -> str:
         return f"{self.low}:{self.high}"
@@ -51,7 +51,7 @@ class Table(NamedTuple):
     """A table of a model, e.g. an embedding, and the operator that selects its rows."""
 
     operator: str
-    """Operator name in the file format, e.g. Gather."""
+    """The operator's name in the file format, e.g. Gather."""
     rows: int
 
 
@@ -105,9 +105,9 @@ OTHER_NAMES = (
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     """Returns the batch size that a model file fixes; None if every input allows any batch size.
 
-    Raises a ConfigError if the first dimension of an input is not the batch dimension. It is not if inputs fix
-    different sizes, or if the batch of an input is a later dimension, e.g. in a state with the shape [layers, batch,
-    hidden].
+    Raises a ConfigError if the first dimension of an input is not the batch dimension. The first dimension is not the
+    batch if inputs fix different sizes for it, or if the batch of an input is a later dimension, e.g. in a state with
+    the shape [layers, batch, hidden].
     """
     shaped = [s for s in inputs if s.shape]
     fixed = {s.name: s.shape[0] for s in shaped if isinstance(s.shape[0], int)}
@@ -134,7 +134,7 @@ def _has_batch_behind(
 ) -> bool:
     """Returns whether a dimension after the first one is the batch, as in [layers, batch, hidden].
 
-    first: variable first dimensions of the inputs. others: sizes of later dimensions; their names do not mean the
+    first: variable first dimensions of the inputs. others: sizes of later dimensions, whose names do not denote the
     batch.
     """
     names = [size for size in shape[1:] if isinstance(size, str) and size not in others]
@@ -151,27 +151,28 @@ class Step(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The n samples that a backend answers in one call."""
+    """The n samples that a backend processes in one call."""
 
     size: int
-    """n. The backend does not get the dataset indices, because it could use them to look up stored answers."""
+    """The number of samples, n. The backend does not get the dataset indices, so that it cannot look up stored answers.
+    """
     inputs: Mapping[str, Array]
     """One (n, ...) array per input name. Arrays are read-only because they may be views into the dataset."""
 
 
 class Decoding(NamedTuple):
-    """How a language model answers: greedily, one token at a time."""
+    """How a language model generates an answer: greedily, one token at a time."""
 
     context: int
     """Maximum number of tokens in a prompt and its answer together."""
     vocabulary: int
-    """Number of tokens in the vocabulary. Every token ID is smaller."""
+    """Number of tokens in the vocabulary. Every token ID is below this number."""
     end: tuple[int, ...]
     """The tokens that end an answer."""
 
 
 class Transcribing(NamedTuple):
-    """How a speech model answers: it transcribes audio greedily, one token at a time."""
+    """How a speech model transcribes audio: greedily, one token at a time."""
 
     language: str | None
     """Language of the speech, e.g. `en`; None for a monolingual model."""
@@ -188,16 +189,16 @@ class BackendSetup:
     model_name: str
     """Model name for messages."""
     inputs: tuple[TensorSpec, ...] = ()
-    """The inputs that the manifest declares, as laid out in the file; () without a manifest."""
+    """The inputs that the manifest declares, in the file's layout; () without a manifest."""
     batch_axes: Mapping[str, int | None] | None = None
-    """Maps each input name to its batch axis (None: no batch axis) if the caller lays out the arrays as in the file.
-    `infer` then does not pad them. If the whole field is None, the batch is the first dimension of each input and
+    """Maps each input name to its batch axis (None: no batch axis) if the caller passes arrays in the file's layout.
+    `infer` then does not pad the arrays. If the whole field is None, the batch is the first dimension of each input and
     output.
     """
     names: Mapping[str, str] = field(default_factory=dict)
     """Maps the manifest name of an input or output to its name in the file, if the names differ."""
     threads: int = 1
-    """Number of threads with which this instance may compute, >= 1."""
+    """Maximum number of threads, at least 1, that this instance may use to compute."""
     instances: int = 1
     """Number of instances in this process."""
     device: str = "cpu"
@@ -208,24 +209,24 @@ class BackendSetup:
     """Whether no other instance of the process runs on the cores of this instance, so that idle threads may spin."""
     cpus: tuple[int, ...] = ()
     """One logical processor per thread, or () for any processor; only for backends with `elastic`. The instance binds
-    the threads that it starts to the second and later processors. These threads spin only while it computes.
+    the threads that it starts to the second and later processors. These threads spin only while the instance computes.
     """
     provider: str | None = None
     """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
     decoding: Decoding | None = None
-    """Set for a language model that answers in this process; None for any other model."""
+    """Set for a language model that runs in this process; None for any other model."""
     transcribing: Transcribing | None = None
-    """Set for a speech model that answers in this process; None for any other model."""
+    """Set for a speech model that runs in this process; None for any other model."""
     transport: str = "http"
-    """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
+    """Transport of a remote backend's requests, derived from the scheme of --url: http or grpc."""
 
 
 class Backend(Protocol):
-    """One instance of a model on a framework. It does not get LoadGen's ids, dataset indices or a clock.
+    """One instance of a model on a framework. A backend cannot see LoadGen's ids, the dataset indices or a clock.
 
-    Built as `Backend(setup)`. One thread at a time enters, calls and leaves an instance.
+    The harness constructs it as `Backend(setup)`. Only one thread at a time enters, calls or leaves an instance.
 
     Optional attributes:
     formats      the manifest's file formats that the backend reads, best first (a tuple of str)
@@ -262,26 +263,27 @@ class Backend(Protocol):
         """Returns `batch.size` outputs, in the order of the inputs' rows."""
 
     def describe(self) -> Mapping[str, object]:
-        """Returns versions, device, precision and threads: the actual values, not the configured ones.
+        """Returns versions, device, precision and threads, with their actual values instead of the configured values.
 
-        device: begins with `cpu` if this machine's cores compute. Such a backend gets a doubt if it only waits.
-        precision: the number type of the model's arithmetic, by its name in harness/core/number_types.py.
-        `compare` ranks runs of two backends only if they have the same precision.
+        device: begins with `cpu` if the cores of this machine compute. A run on such a backend gets the doubt `idle` if
+        these cores hardly compute. precision: the number type of the model's arithmetic, by its name in
+        harness/core/number_types.py. `compare` ranks runs of two backends only if they have the same precision.
         """
 
 
 @runtime_checkable
 class HasBuffers(Protocol):
-    """A backend that reads its batches from its own memory, e.g. memory from which a GPU copies."""
+    """A backend that reads its batches from memory that it provides, e.g. memory from which a GPU copies."""
 
     def buffers(self, size: int, /) -> Mapping[str, Array] | None:
         """Returns one (size, ...) array per input name, into which the rows of the next batch may be copied.
 
-        The batch after that overwrites them. Returns None if the backend has no arrays of that size.
+        Each batch overwrites the rows of the batch before it. Returns None if the backend does not have arrays of that
+        size.
         """
 
     def take(self, rows: Array, places: Array | list[int], into: Array, /) -> None:
-        """Copies rows[places] to `into`, an array of `buffers`, with the threads of the instance."""
+        """Copies rows[places] to `into`, an array that `buffers` returned, using the instance's threads."""
 
 
 @runtime_checkable
@@ -289,7 +291,9 @@ class HasUse(Protocol):
     """A backend that reports its use of a device other than the processor, e.g. GPU memory."""
 
     def used(self) -> Mapping[str, object]:
-        """Returns numbers and texts, e.g. memory use; added to `describe`. Called on each instance after the run."""
+        """Returns numbers and texts, such as memory use, which are added to the result of `describe`. The harness calls
+        this method on each instance after the run.
+        """
 
 
 @runtime_checkable
@@ -310,20 +314,20 @@ class HasOutputs(Protocol):
 class GeneratesTokens(Protocol):
     """A token engine: a backend that manages the KV cache of a language model and selects the tokens greedily.
 
-    The harness then calls neither `infer` nor `signature`. One thread calls these methods.
+    For a token engine, the harness calls neither `infer` nor `signature`. Only one thread calls these methods.
     """
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
         """Adds an answer to the batch at the next step.
 
-        key: unique among active answers. most: maximum number of tokens in the answer. ignores_end: the answer goes on
-        after an end token.
+        key: unique among active answers. most: maximum number of tokens in the answer. ignores_end: whether the answer
+        continues after an end token.
         """
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Waits for a token; returns the key and the token of each answer with a new token.
+        """Waits for a token, and returns the key and the new token of each answer that got one.
 
-        Called while an answer is active.
+        Called only while at least one answer is active.
         """
 
     def leave(self, key: int) -> None:
@@ -353,7 +357,7 @@ class TranscribesSpeech(Protocol):
 
 
 class Network(NamedTuple):
-    """Properties that show whether two model files hold the same network."""
+    """Properties that show whether two model files contain the same network."""
 
     weights: Sequence[tuple[tuple[int, ...], str]]
     """Shape and number type of each weight."""
@@ -368,7 +372,7 @@ class HasNetwork(Protocol):
     """A backend that reports the network it has loaded, for formats that only this backend reads."""
 
     def network(self, batch: Batch, /) -> Network:
-        """Returns the network. Not timed; it may run `batch`."""
+        """Returns the network. The call is not timed, and may run `batch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +390,7 @@ class DatasetSetup:
     cache_dir: Path | None = None
     """Folder in which preprocessed samples may be kept between runs."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Maps an input name to the user's sizes of its symbolic dimensions."""
+    """Maps an input name to the sizes that the user chose for its symbolic dimensions."""
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
     """Maps the name of a symbolic dimension to the sample lengths along it: a distribution, or a file with
     one length per line.
@@ -396,17 +400,18 @@ class DatasetSetup:
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --dataset-option by name."""
     tables: Callable[[], Mapping[str, Table]] = dict
-    """Reads the model file; maps an input name to the smallest table from which the input selects rows.
+    """Reads the model file, and maps an input name to the smallest table from which the input selects rows.
 
-    An input is omitted if it selects no rows, or if the file does not show it.
+    An input is omitted if it does not select rows, or if the file does not show whether it does.
     """
     seed: int = 0
     progress: Callable[[int, int], None] = lambda _done, _total: None
-    """Called from time to time by `load`, on its thread, with the number of loaded samples and the total."""
+    """Called repeatedly by `load`, on the thread of `load`, with the number of loaded samples and the total."""
 
 
 class Dataset(Protocol):
-    """LoadGen's sample library plus labels. Built as `Dataset(setup)`; building must be cheap.
+    """LoadGen's sample library, with labels. The harness constructs it as `Dataset(setup)`. The constructor must be
+    cheap.
 
     Optional attributes:
     performance_count  maximum number of samples that a performance run holds in memory
@@ -422,24 +427,26 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, indices: Sequence[int], /) -> None:
-        """Decodes and preprocesses the samples. Not timed.
+        """Decodes and preprocesses the samples. This call is not timed.
 
-        Rows must keep the order of `indices`: LoadGen shuffles them and issues Offline in that order.
-        MultiStream pads them at the end with duplicates.
+        Rows must keep the order of `indices`, because LoadGen shuffles the indices and issues Offline queries in that
+        order. In MultiStream, LoadGen pads the indices at the end with duplicates.
         """
 
     def unload(self, indices: Sequence[int], /) -> None: ...
 
     def batch(self, indices: Sequence[int], /) -> Batch:
-        """Gathers loaded samples. Timed, so it should return a view of contiguous rows, or else copy them once."""
+        """Gathers loaded samples. This call is timed, so it should return a view of contiguous rows, or copy other rows
+        only once.
+        """
 
     def label(self, index: int, /) -> object:
-        """Returns the correct answer; None if the sample has none."""
+        """Returns the correct answer, or None if the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
         """Returns name, count, source, and `digest`, a SHA-256 that changes if the data of the samples change.
 
-        For images, it covers file names and sizes, because reading all files would take as long as a run.
+        For images, the digest covers file names and sizes, because reading all files would take as long as a run.
         """
 
 
@@ -448,7 +455,7 @@ class HasLengths(Protocol):
     """A dataset whose samples differ in length, so that Offline batches samples of similar length."""
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
-        """Returns (n,) numbers that grow with the work per loaded sample; None if all samples need equal work."""
+        """Returns (n,) numbers that grow with the work per loaded sample, or None if all samples need equal work."""
 
 
 @runtime_checkable
@@ -456,7 +463,8 @@ class HasBatchInto(Protocol):
     """A dataset that copies the rows of a batch into the backend's buffers."""
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], take: Take, /) -> Batch:
-        """Returns the batch, as `Dataset.batch` does. Calls `take` to copy rows that are not adjacent to `into`.
+        """Returns the batch, as `Dataset.batch` does. If the rows are not adjacent, calls `take` to copy them to
+        `into`.
 
         into: one (n, ...) array per input name. take: HasBuffers.take of the backend.
         """
@@ -464,10 +472,11 @@ class HasBatchInto(Protocol):
 
 @runtime_checkable
 class HasClassNames(Protocol):
-    """A dataset whose labels are class numbers, for classes that have names."""
+    """A dataset whose labels are the numbers of named classes."""
 
     def class_names(self) -> Mapping[int, str]:
-        """Maps a label, or an object's category_id, to its name; empty if the data have no class names."""
+        """Maps a label, or an object's category_id, to the name of its class; empty if the data contain no class names.
+        """
 
 
 @runtime_checkable
@@ -479,14 +488,16 @@ class HasTurns(Protocol):
 
 
 class SessionTurns(NamedTuple):
-    """The turns of sessions, by dataset index. Adjacent samples belong to one session."""
+    """The turns of sessions, with one entry per dataset index. Adjacent samples belong to one session."""
 
     session: Array
     """(n,) session number of each sample."""
     after: Sequence[Sequence[int]]
-    """(n,) for each sample, the earlier samples of its session whose answers it waits for."""
+    """(n,) for each sample, the earlier samples of its session whose answers must arrive first."""
     delay_ns: Array
-    """(n,) for each sample, the time from the last of these answers, or from the session start, until it is due."""
+    """(n,) for each sample, the time from the last of these answers, or from the session start, until the sample is
+    due.
+    """
 
 
 @runtime_checkable
@@ -498,13 +509,16 @@ class HasSessions(Protocol):
 
 @runtime_checkable
 class HasOwnOrder(Protocol):
-    """A dataset whose samples are answered in its order, e.g. by time, regardless of which samples LoadGen draws.
+    """A dataset that determines the order in which its samples are answered, e.g. by time, regardless of the samples
+    that LoadGen draws.
 
-    Its `describe` has `identity_bytes`: the bytes at the beginning of an answer that identify its sample.
+    Its `describe` returns `identity_bytes`: the number of bytes at the beginning of an answer that identify its sample.
     """
 
     labelled: bool
-    """Whether the official log of this run's answers contains the labels, as in an accuracy run. Set before the run."""
+    """Whether the official log of this run's answers contains the labels, as in an accuracy run. The harness sets it
+    before the run.
+    """
 
     def next(self, count: int, /) -> list[int]:
         """Returns the next samples. Each `load` restarts at the first sample. Called on LoadGen's issuing thread."""
@@ -521,7 +535,7 @@ class HasLiveHistory(Protocol):
     """Whether later prompts contain the model's own answers."""
 
     def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
-        """Builds the prompt of a loaded turn, which is valid until the next call.
+        """Builds the prompt of a loaded turn. The prompt is valid until the next call.
 
         answers: maps the dataset index of an earlier turn to its text.
         """
@@ -537,14 +551,16 @@ class HasFaults(Protocol):
 
 @runtime_checkable
 class HasCalibration(Protocol):
-    """A dataset with additional samples for quantisation. These are never scored."""
+    """A dataset with additional samples for quantisation, which are never scored."""
 
     def calibration(self) -> Dataset:
         """Returns a dataset with the same inputs that shares no sample with this dataset."""
 
 
 class ClassName(str):
-    """A label that is a string with a class number. Text metrics read the string; class metrics read the number."""
+    """A label that consists of a string and a class number. Text metrics read the string, and class metrics read the
+    number.
+    """
 
     number: int
 
@@ -575,15 +591,16 @@ class Score:
     line: str
     """Line of accuracy.txt, in the official form."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Further values by name, e.g. the exact match in addition to F1."""
+    """Additional values by name, e.g. the exact match in addition to F1."""
     lower_is_better: bool = False
-    """True for error rates: a target is the highest value that may be quoted."""
+    """True for error rates, whose target is the highest value that may be quoted."""
     scorer: str = ""
-    """The external program that computed the score, with its SHA-256; '' if the metric computed it."""
+    """The external program that computed the score, with its SHA-256; '' if the metric itself computed it."""
 
 
 class Metric(Protocol):
-    """Scores answers against labels. Built as `Metric(dtype)`, with the dtype of an answer's row."""
+    """Scores answers against labels. The harness constructs it as `Metric(dtype)`, with the dtype of an answer's row.
+    """
 
     def __init__(self, dtype: str, /) -> None: ...
 
@@ -607,7 +624,8 @@ class HasLabelCheck(Protocol):
     """A metric that checks the labels before the run."""
 
     def check_labels(self, labels: Mapping[int, object], /) -> None:
-        """Raises a ValueError if a label is wrong. The message has the label and the labels that the metric accepts.
+        """Raises a ValueError if a label is wrong. The message contains the wrong label, and the labels that the metric
+        accepts.
 
         labels: the labels of all samples.
         """
@@ -618,7 +636,7 @@ class HasClassCheck(Protocol):
     """A metric whose labels are class numbers."""
 
     def check_classes(self, labels: Mapping[int, object], classes: range, /) -> None:
-        """Raises a ValueError that names a label if it is outside the classes that the model can answer."""
+        """Raises a ValueError that names a label if it is outside the classes that the model can predict."""
 
 
 class Quantity(NamedTuple):
@@ -628,7 +646,7 @@ class Quantity(NamedTuple):
     value: float
     unit: str
     source: str
-    """The program or file from which the value comes, e.g. LoadGen."""
+    """The program or file that provides the value, e.g. LoadGen."""
 
 
 class PowerSource(NamedTuple):
@@ -646,15 +664,15 @@ class PowerSource(NamedTuple):
 
 
 class PowerMeter(Protocol):
-    """Reads energy or power, in the supervisor, on one separate thread.
+    """Reads energy or power in the supervisor, on a separate thread.
 
-    Built as `Meter(argument)`, with the text after `NAME=` in --meter, or ''.
+    The harness constructs it as `Meter(argument)`, with the text after `NAME=` in --meter, or ''.
     """
 
     def __init__(self, argument: str, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Finds the sources. Raises a ConfigError with the cause and a remedy if there are none."""
+        """Finds the sources. Raises a ConfigError with the cause and a remedy if it finds no sources."""
 
     def __exit__(
         self,
@@ -665,17 +683,18 @@ class PowerMeter(Protocol):
     ) -> None: ...
 
     def sources(self) -> Sequence[PowerSource]:
-        """Returns the sources that `read` reads, once entered: at least one, and always the same."""
+        """Returns the sources that `read` reads: at least one, and always the same."""
 
     def read(self) -> Sequence[float | Exception | None]:
-        """Returns one value per source, in the source's unit; None or an exception if it has no value now.
+        """Returns one value per source, in the source's unit. A source without a current value gets None or an
+        exception.
 
-        May wait up to a second for the next value. Raises if no source can be read.
+        May wait up to a second for the next value. Raises an exception if it cannot read any source.
         """
 
 
 class Ready(NamedTuple):
-    """A benchmark operation whose data are allocated and touched."""
+    """A benchmark operation whose data have been allocated and touched."""
 
     call: Callable[[], object]
     """The timed operation."""
@@ -694,23 +713,25 @@ class Point:
     threads are measured in separate processes.
     """
     open: Callable[[], AbstractContextManager[Ready]]
-    """Prepares the operation. If it raises an exception, the point is absent, with the exception as the reason."""
+    """Prepares the operation. If it raises an exception, the point is reported as absent, with the exception as the
+    reason.
+    """
     work: float = 0.0
     """Work per call in `unit`; 0 if the time alone is the result."""
     unit: str = ""
-    """FLOP, B (bytes), or any other; the rate is in unit/s."""
+    """FLOP, B (bytes) or any other unit; rates are in `unit`/s."""
     threads: int = 1
-    """Number of processors to which the process is bound, and of threads for its libraries."""
+    """Number of processors to which the process is bound, and number of threads for its libraries."""
 
 
 class Benchmark(Protocol):
-    """A benchmark of the machine, for the verb `machine`. Made without arguments."""
+    """A benchmark of the machine, for the verb `machine`. The harness constructs it without arguments."""
 
     about: str
     """The subject of the benchmark, in one line."""
 
     def points(self, threads: int) -> Iterable[Point]:
-        """Yields the points, which must be equal in each process. Must not import a framework.
+        """Yields the points, which must be the same in every process. Must not import a framework.
 
         threads: number of threads that the machine can run at the same time.
         """

@@ -32,7 +32,7 @@ class Query(NamedTuple):
 
     expr: str
     legend: str = "{{run}}"
-    """Legend text, in which Grafana replaces {{label}} by the label's value."""
+    """Legend text, in which Grafana replaces {{label}} with the label's value."""
     form: PromQueryFormat = PromQueryFormat.TIME_SERIES
     instant: bool = False
 
@@ -58,7 +58,7 @@ def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Que
 def number(
     title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = (), width: int = 3
 ) -> Any:
-    """Returns a panel that shows each run's newest value as a large number."""
+    """Returns a panel that shows the latest value of each run as a large number."""
     panel = stat.Panel().title(title).unit(unit).no_value("…")
     panel.graph_mode(kinds.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -222,7 +222,7 @@ def tokens() -> list[Any]:
 
 
 def nodes() -> list[Any]:
-    """Returns the panels for runs on several nodes; they are empty for other runs."""
+    """Returns the panels for runs on several nodes, which are empty for other runs."""
     return [
         lines(
             "Samples by node",
@@ -244,7 +244,7 @@ def nodes() -> list[Any]:
 
 
 def models() -> list[Any]:
-    """Returns the panel for the model cache; it is empty for runs with a single model."""
+    """Returns the panel for the model cache, which is empty for runs with a single model."""
     origins = f"sum by (run, origin) (rate(harness_model_requests_total{{{TIMED}}}{WINDOW}))"
     panel = lines(
         "Model cache",
@@ -258,7 +258,7 @@ def models() -> list[Any]:
 
 
 def power() -> list[Any]:
-    """Returns the panels for meters; they are empty without --meter."""
+    """Returns the panels for meters, which are empty without --meter."""
     return [
         lines(
             "Power",
@@ -317,7 +317,7 @@ def sensors() -> list[Any]:
 
 
 def gpus() -> list[Any]:
-    """Returns the panels for GPUs; they are empty for runs on CPUs."""
+    """Returns the panels for GPUs, which are empty for runs on CPUs."""
     return [
         lines(
             "GPUs: busy",
@@ -403,12 +403,12 @@ FOLDED: Mapping[str, Callable[[], Sequence[Any]]] = {
     "Sensors": sensors,
     "GPUs (--device cuda)": gpus,
 }
-"""Maps a row's title to its panels. These rows are folded because they are empty for most runs; a click unfolds a row.
+"""Maps a row's title to its panels. These rows are folded because they are empty for most runs; a click unfolds them.
 """
 
 
 def phases() -> Any:
-    """Shades the time of each LoadGen run, whose phases are performance, accuracy and answers."""
+    """Shades the time of each LoadGen run, whose phase is performance, accuracy or answers."""
     shaded = dashboard.AnnotationQuery().name("LoadGen runs").datasource(SOURCE)
     expr = f"harness_progress_ratio{{{OF_RUN}}} < bool 1"
     return shaded.enable(True).icon_color("blue").expr(expr)
@@ -455,13 +455,13 @@ def build() -> str:
         shaded |= {
             "step": "1s",
             "titleFormat": "{{run}} {{phase}}",
-        }  # metrics about Prometheus itself, not about the SDK
+        }  # fields of annotations from Prometheus that the SDK does not know
     for variable in content["templating"]["list"]:
         for key in (
             "auto",
             "auto_count",
             "auto_min",
-        ):  # used only for intervals; the SDK adds these fields to every variable
+        ):  # the SDK adds these fields to every variable, but only intervals use them
             variable.pop(key, None)
     return json.dumps(content, indent=2) + "\n"
 

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # import this checkout's harness, even if another is installed
+sys.path.insert(0, str(ROOT))  # import the harness of this checkout, even if another one is installed
 
 from harness.cli.main import main as harness  # noqa: E402
 from harness.cli.parser import MOST_COLUMNS  # noqa: E402
@@ -63,7 +63,7 @@ def _subjects() -> str:
 
 
 def _codes(kind: Kind) -> str:
-    """Returns a row for each code, which other pages can link as `verdict.md#CODE`."""
+    """Returns one row per code, to which other pages can link as `verdict.md#CODE`."""
     return _table(
         ("code", "about", "meaning", "what to do"),
         (
@@ -104,7 +104,7 @@ def _help(verb: str) -> list[str]:
 
 
 def _help_pages() -> str:
-    """Returns a section per verb; for option groups that a verb shares with `run`, the section contains only their
+    """Returns one section per verb. For option groups that a verb shares with `run`, the section contains only their
     titles.
     """
     of_run = _help(DEFAULT)
@@ -121,7 +121,7 @@ def _help_pages() -> str:
 
 
 def _types() -> dict[str, Any]:
-    """Returns the classes in result.json by name, in the order of the modules."""
+    """Returns the classes in result.json, by name and in the order of the modules."""
     modules = (result_schema, performance, client, nodes, machine)
     return {
         name: one for module in modules for name, one in vars(module).items() if is_typeddict(one)
@@ -134,7 +134,7 @@ def _schema() -> dict[str, Any]:
         one.__pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
     content = TypeAdapter(result_schema.Result).json_schema()
     for section in content["$defs"].values():
-        # no attribute, and so no docstring, can have this name
+        # a Python attribute cannot have this name, so this key has no docstring
         if "p99.9" in section["properties"]:
             section["properties"]["p99.9"]["description"] = "Like p99."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **content}
@@ -169,7 +169,7 @@ def _section(name: str, section: Mapping[str, Any]) -> str:
 
 
 def _type(one: Mapping[str, Any]) -> str:
-    """Returns the type of a key in words that a reader understands."""
+    """Returns the type of a key in plain words."""
     if "$ref" in one:
         return one["$ref"].rpartition("/")[2]
     if "anyOf" in one:
@@ -223,7 +223,7 @@ def pages() -> Iterator[Path]:
 
 
 def problems(texts: Mapping[Path, str], parts: Iterable[str]) -> Iterator[str]:
-    """Yields comments that do not name a part or that have no partner, and parts that do not occur in exactly one page."""
+    """Yields comments that do not name a part or are not paired, and parts that do not occur on exactly one page."""
     found: list[str] = []
     for path, text in texts.items():
         whole = [match["name"] for match in _PART.finditer(text)]

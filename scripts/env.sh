@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Makes .venv and keeps it up to date. run.sh and test.sh source it, and set -euo pipefail.
+# Makes .venv and keeps it up to date. run.sh and test.sh source this file, and set -euo pipefail.
 #
-#   ensure_env EXTRA...       .venv holds this checkout (editable), its core and these extras, in the
-#                             versions of constraints.txt. Costs a few ms when there is nothing to do.
+#   ensure_env EXTRA...       installs this checkout (editable), its core and these extras into .venv, in the
+#                             versions of constraints.txt. Takes a few ms if nothing has changed.
 #                             `dev` is the dependency group of that name.
 #   install_extras EXTRA...   the same for ./run.sh install: checks the names; without names, lists the extras.
 
@@ -18,25 +18,25 @@ fail() {
     exit 1
 }
 
-# is_python FIRST END COMMAND: FIRST <= its version < END; the versions are 3.FIRST and 3.END.
+# is_python FIRST END COMMAND: whether the command is a Python of at least version 3.FIRST and below 3.END.
 is_python() {
     "$3" -c "import sys; sys.exit(not (3, $1) <= sys.version_info < (3, $2))" >/dev/null 2>&1
 }
 
 is_new_enough() { is_python 11 99 "$1"; }
 
-# uv from PATH, else the one that get_uv installs.
+# Uses uv from PATH, or else the uv that get_uv installs.
 find_uv() {
     if uv --version >/dev/null 2>&1; then
         uv=uv
     fi
 }
 
-# The interpreter for .venv: LoadGen has wheels for Python 3.11 to 3.13.
+# Prefers Python 3.11 to 3.13 for .venv, because LoadGen has wheels only for these versions.
 find_python() {
     local candidate
     for candidate in python3 python python3.13 python3.12 python3.11; do
-        # Run it, because a pyenv shim is on PATH also for versions that are not switched on.
+        # Runs the command, because pyenv puts shims on PATH even for versions that are not active.
         if is_python 11 14 "$candidate"; then
             command -v "$candidate"
             return
@@ -53,7 +53,7 @@ find_python() {
     fail "found no Python 3.11 or newer: install one, e.g. with \`uv python install 3.13\`"
 }
 
-# Checksum of all that an install depends on. It includes the path, because an editable install points to it.
+# Checksum of everything that an install depends on, including the path, because an editable install refers to it.
 env_key() { { cat "$root/pyproject.toml" "$root/constraints.txt" && printf '%s' "$root"; } | cksum; }
 
 # is_installed KEY NAME
@@ -63,7 +63,7 @@ is_installed() {
     read -r stamp <"$venv/.installed-$2" && [[ $stamp == "$1" ]]
 }
 
-# The output of the three functions below goes into a log; they return their status.
+# The three functions below write their output to a log, and return the status of their commands.
 
 get_uv() {
     [[ $uv == uv || -x $uv ]] || "$1" -m pip install --quiet --target "$root/.uv" uv==0.13.8
@@ -79,10 +79,10 @@ make_venv() {
 install_into_venv() {
     local python=.venv/bin/python
     cd -- "$root" || return # so that a path with spaces or brackets is never parsed
-    # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch; the package
+    # uv does not read pip's settings. A folder of wheels may contain a CPU build of PyTorch, whereas the package
     # index has only builds with several GB of CUDA.
     export UV_FIND_LINKS=${UV_FIND_LINKS-${PIP_FIND_LINKS-}}
-    # Installs pip, too: without pip in .venv, the command pip would install into another Python.
+    # Also installs pip, because otherwise the command pip would install into another Python.
     "$uv" pip install --quiet --python "$python" -c constraints.txt pip "$@" && return
     printf 'uv is missing or failed; trying pip\n'
     "$python" -m pip --version || "$python" -m ensurepip || return
@@ -90,7 +90,7 @@ install_into_venv() {
     "$python" -m pip install --quiet -c constraints.txt "$@"
 }
 
-# What pip and uv print if there is no connection; pip then ends with a sentence about conflicting versions.
+# Texts that pip and uv print without a connection, although pip's last sentence blames conflicting versions.
 no_network='NewConnectionError|NameResolutionError|name resolution|dns error|Connection refused|[Nn]etwork is unreachable'
 no_network+='|error sending request|tcp connect error|ConnectTimeoutError|ProxyError'
 
@@ -114,7 +114,7 @@ likely_cause() {
     fi
 }
 
-# install_missing KEY NAME...: runs under the lock; another process may have installed the names before.
+# install_missing KEY NAME...: runs under the lock. Another process may already have installed the names.
 install_missing() {
     local key=$1 name log python
     local missing=() extras=() groups=()
@@ -146,7 +146,7 @@ install_missing() {
     done
 
     log=$(mktemp)
-    # shellcheck disable=SC2064 # the value now
+    # shellcheck disable=SC2064 # expands the value now
     trap "rm -f -- '$log'" EXIT
     {
         get_uv "$python" || printf 'uv cannot be installed; continuing with pip\n'
@@ -161,7 +161,7 @@ install_missing() {
     done
 }
 
-# locked COMMAND...: runs the command, one at a time in this checkout.
+# locked COMMAND...: runs the command under a lock, so that only one such command runs in this checkout at a time.
 locked() {
     (
         { mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock"; } 2>/dev/null || fail "cannot write in $root"

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET  # parses only a page that the harness wrote
+import xml.etree.ElementTree as ET  # safe here, because this script parses only pages that the harness wrote
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -37,7 +37,9 @@ _DRAWS = """
 
 
 def draw(page: Path, title: str, width_px: int) -> str:
-    """Returns the page's first plot with this title, as SVG. Without such a plot, prints the reason and exits."""
+    """Returns the page's first plot with this title, as SVG. If the page contains no such plot, prints the reason and
+    exits.
+    """
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '

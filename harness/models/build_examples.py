@@ -3,7 +3,7 @@
     python -m harness.models.build_examples OUT
 
 The script needs the package `onnx`, and also writes Parquet and HuggingFace files if the packages for these formats are
-installed. docs/datasets.md shows a run for each dataset. Each model computes the rule that generated its data, so the
+installed. docs/datasets.md shows a run for each dataset. Each model applies the rule that generated its data, so the
 score shows only whether the path from file to score is correct.
 """
 
@@ -33,7 +33,7 @@ except PluginUnavailable as e:
 COUNT = 24
 COLOURS = ("red", "green", "blue")
 CATEGORIES = (1, 18, 90)
-"""COCO class ids of the colours. The ids are not consecutive, like COCO's ids."""
+"""The COCO class ids of the colours. The ids are not consecutive, because COCO's ids are not consecutive either."""
 
 CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
@@ -50,7 +50,7 @@ def pieces() -> list[str]:
 
 
 def picture(bright: int) -> Array:
-    """Returns an image of grey noise, twice as large as the model's input, with one bright tile out of six."""
+    """Returns an image of grey noise, twice as large as the model's input, in which one of six tiles is bright."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE
@@ -67,7 +67,7 @@ def write_image(path: Path, pixels: Array) -> None:
 
 
 def write_images(out: Path) -> None:
-    """Writes two datasets: `folder` has a sub-folder per class, and `imagenet` has val_map.txt and val/."""
+    """Writes two datasets: `folder` contains a sub-folder per class, and `imagenet` contains val_map.txt and val/."""
     tiles = models.TILES[0] * models.TILES[1]
     lines = []
     for i in range(COUNT):
@@ -134,8 +134,8 @@ def write_texts(out: Path) -> None:
 
 
 def write_speech(out: Path) -> None:
-    """Writes recordings in which each letter is a tone. The loudness of the tone is the letter's position in
-    SYMBOLS.
+    """Writes recordings in which each letter is represented by a tone. The loudness of the tone is the letter's
+    position in SYMBOLS.
     """
     folder = out / "librispeech/7/3"
     folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def write_speech(out: Path) -> None:
 
 
 def write_vectors(out: Path) -> None:
-    """Writes vectors.npz (inputs, with noisy outputs of the projection as labels) and the dataset `pairs` (two similar
+    """Writes vectors.npz (inputs, with noisy outputs of the projection as labels), and the dataset `pairs` (two similar
     vectors per label).
     """
     random = np.random.default_rng(0)
@@ -203,7 +203,7 @@ def write_volumes(out: Path) -> None:
 
 
 def build(out: Path) -> None:
-    """Writes all files into `out`, which may exist."""
+    """Writes all files into `out`, which may already exist."""
     out.mkdir(parents=True, exist_ok=True)
     (out / models.VOCABULARY).write_text("\n".join(pieces()) + "\n", encoding="utf-8")
     models.write_tiles(out)

@@ -73,7 +73,7 @@ class _Graph:
         return output
 
     def constant(self, value: Array | float) -> str:
-        """Adds a constant and returns the constant's name. A number becomes float32, and an array keeps its type."""
+        """Adds a constant and returns its name. A number becomes float32, and an array keeps its type."""
         name = f"constant_{len(self.constants)}"
         number = isinstance(value, float)
         self.constants[name] = np.asarray(value, np.float32 if number else None, order="C")

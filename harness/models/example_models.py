@@ -1,7 +1,7 @@
 """Defines tiny ONNX models that need no training, each with its manifest, for build_examples.py.
 
-Each model computes the rule that generated its example data, so its score is known in advance. The speed of these
-models is not meaningful.
+Each model applies the rule that generated its example data, so its score is known in advance. The speed of these models
+is not meaningful.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ PIECES, SHORT = 48, 8
 """Number of wordpieces in an input, and in a summary."""
 
 RATE, SYMBOL_FRAMES, UTTERANCE_SYMBOLS, LOUDEST = 16_000, 800, 40, 32
-"""Audio samples/s, audio samples per spoken symbol, symbols per input, and the divisor in symbol i's amplitude, i /
-LOUDEST.
+"""Audio samples/s, audio samples per spoken symbol, symbols per input, and the divisor of symbol i's amplitude (i /
+LOUDEST).
 """
 
 SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -45,7 +45,7 @@ def save(
 def declare(path: Path, model: str, task: str, about: str, **more: Any) -> None:
     """Writes the manifest `path` for the ONNX file `model` in the same folder. more: additional fields.
 
-    The manifest's name is also the name of the default dataset.
+    The name in the manifest is also the name of the default dataset.
     """
     files = {"onnx": {"path": model, "sha256": sha256_of(path.parent / model)}}
     fields = {

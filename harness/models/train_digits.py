@@ -42,7 +42,7 @@ from harness.models.manifest.files import sha256_of
 SEED = 2026
 HELD_OUT = 500
 CALIBRATED_ON = 200
-EPOCHS, BATCH = 60, 64  # number of passes over the training images, and of images per step
+EPOCHS, BATCH = 60, 64  # number of passes over the training images, and number of images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
@@ -66,7 +66,7 @@ FILES = (
     "harness/models/shipped/digits_weights.npz",  # see Weights
     # the first CALIBRATED_ON training images, in the same format
     "datasets/parts/digits_calibration.npz",
-    # The files contain the same weights. WRITERS maps the name of each format to the function that writes it.
+    # The following files contain the same weights. WRITERS maps the name of each format to the function that writes it.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
     "harness/models/shipped/digits_savedmodel",
@@ -236,7 +236,7 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    # The folder is always empty, and is removed because git would not store it.
+    # The folder is always empty. It is removed because git would not store it.
     (path / "assets").rmdir()
 
 

@@ -9,9 +9,8 @@ Task: a prompt consists of a word and a string of digits, such as `sort 40271=` 
 digits, sorted or in reverse order. The correct answer is therefore known, and is as long as the string. All strings
 come from a seeded generator, so the script does not download data. Training excludes the strings of held-out prompts.
 
-Model: a transformer decoder with normalisation before each part and with learned positions. Its inputs and outputs have
-the names of Optimum's exports to ONNX, including the keys and values of earlier tokens (docs/manifest.md,
-`generation`).
+Model: a transformer decoder with normalisation before each part and with learned positions. Its inputs and outputs use
+the names of Optimum's ONNX exports, including the keys and values of earlier tokens (docs/manifest.md, `generation`).
 
 Repeated runs on one machine write identical bytes. Another CPU model or other package versions may round differently
 and produce different weights.
@@ -35,7 +34,7 @@ from harness.models.train_digits import DETERMINISTIC_ENVIRONMENT, IR_VERSION
 SEED = 2026
 HELD_OUT = 500
 SHORTEST, LONGEST = 3, 20  # number of digits in a string
-STEPS, BATCH = 4000, 128  # number of optimiser steps, and of prompts per step
+STEPS, BATCH = 4000, 128  # number of optimiser steps, and number of prompts per step
 PEAK_LEARNING_RATE = 3e-3
 MAX_GRADIENT = 1.0  # gradients with a larger norm are clipped to this norm
 
@@ -211,7 +210,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
     )
     for i in range(LAYERS):
         x = _block(nodes, x, bias, i)
-    # No Identity follows, because OpenVINO would then give the output the name of the Identity's input.
+    # The graph does not end with an Identity, because OpenVINO would give the output the name of the Identity's input.
     projected = nodes("MatMul", nodes.norm(x, "norm"), "head.weight")
     nodes.add("Add", (projected, "head.bias"), ("logits",))
     cached = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]

@@ -6,8 +6,8 @@ Writes FILE under DIR (default: the root of the repository), and prints the file
 
 Model: XGBoost's gradient-boosted trees, ROUNDS trees for each of the ten digits. A sample consists of an image's 64
 pixels, row by row, as grey values scaled to 0..1. The model's output is the probability of each digit. The trees are
-trained only on the training images of harness/models/train_digits.py, and cross-validation on these images determined
-the settings. XGBoost runs on one thread, so that repeated runs write identical bytes.
+trained only on the training images of harness/models/train_digits.py. Cross-validation on these images determined the
+settings. XGBoost runs on one thread, so that repeated runs write identical bytes.
 """
 
 import argparse

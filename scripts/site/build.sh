@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the documentation site: scripts/site/build.sh OUT. It fails at a dead link. Needs the group `site`.
+# Builds the documentation site: scripts/site/build.sh OUT. Fails if a link is dead. Requires the group `site`.
 set -euo pipefail
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 out=$(realpath -m -- "${1:?usage: scripts/site/build.sh OUT}")

@@ -24,7 +24,7 @@ html_theme_options = {"top_of_page_buttons": []}
 
 
 def _navigation(root: Path) -> str:
-    """Returns a list of pages for each group in the index; a group begins with a bold word."""
+    """Returns a list of pages for each group in the index, where a group begins with a bold word."""
     lists = []
     index = (root / f"{INDEX}.md").read_text()
     for group in re.split(r"^(?=\*\*)", index, flags=re.MULTILINE)[1:]:

@@ -1,8 +1,8 @@
-"""Ranks the models of a set by the load time per byte that the cache saves if it keeps a model: popularity x load time
-/ bytes.
+"""Ranks the models of a set by the load time per byte that the cache saves by keeping a model: popularity x load time /
+bytes.
 
-The ranking can be computed before any query. The ranking shows which models a cache of the set's capacity should keep
-if the models' popularity does not change.
+The ranking can be computed before the first query. It shows which models a cache of the set's capacity should keep if
+the models' popularity does not change.
 """
 
 from collections.abc import Sequence
@@ -47,5 +47,5 @@ def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benef
 
 
 def expected_load_ns(found: Sequence[Benefit]) -> float:
-    """Returns the mean load time per query if the cache keeps only the models with `keep`."""
+    """Returns the mean load time per query if the cache keeps only the models whose `keep` is true."""
     return sum(each.saved_ns for each in found if not each.keep)

@@ -1,4 +1,4 @@
-"""Shares loaded items between the requests of several threads, and loads an item once per miss.
+"""Shares loaded items between threads, and loads an item only once per miss.
 
 A hit holds the lock only for a few dictionary operations. Items are loaded and closed outside the lock. A load
 therefore blocks only threads that request the same item or need memory that is in use.
@@ -20,14 +20,15 @@ for this request only.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Origin of the model that a sample used: memory; another sample's load; a local file; the original source, through a
-local file; a local file or the original source, for this sample only; or none, because the load failed.
+"""Ways in which a sample got its model: from memory (`hit`), from another sample's load (`joined`), from a local file
+(`local`), or from the original source through a local file (`source`). With `alone-local` and `alone-source`, the load
+served only this sample. With `failed`, the load failed.
 """
 
 
 @dataclass(slots=True)
 class Counts:
-    """Request counts, by kind, for one item in a cache."""
+    """Request counts for one cached item, by kind of request."""
 
     hits: int = 0
     joined: int = 0
@@ -46,8 +47,8 @@ class Counts:
 
 
 class LoadFailed(Exception):
-    """Raised in every thread that waited for an item whose load failed. The error of the load is this exception's
-    cause.
+    """Raised in every thread that waited for an item whose load failed. The exception's cause is the error that the
+    load raised.
     """
 
 
@@ -75,11 +76,11 @@ class _Slot(Generic[Loaded]):
 
 
 class Cache(Generic[Loaded]):
-    """Items that several threads share; each item is loaded when it is first requested.
+    """Items that several threads share. An item is loaded when a thread requests it while it is not in memory.
 
     residents: decides which items stay in memory; each cache needs a separate object. sizes_bytes: the size of every
-    item. load: loads the item with the given number. Callers get errors of `load` as LoadFailed. close: frees the value
-    that `load` returned. Errors of `close` are ignored.
+    item. load: loads the item with the given number. If `load` raises an error, callers get LoadFailed. close: frees
+    the value that `load` returned. Errors of `close` are ignored.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Cache(Generic[Loaded]):
         self.counts = {key: Counts() for key in self.counts}
 
     def close(self) -> None:
-        """Closes all items. All leases must have been released, and `acquire` must not be called afterwards."""
+        """Closes all items. The caller must have released all leases, and must not call `acquire` afterwards."""
         with self._lock:
             leases = [slot.lease for slot in self._slots.values()]
             self._slots.clear()

@@ -102,7 +102,7 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Counts of the local copies, or None without a cache of files."""
+        """Request counts of the local copies, or None without a cache of files."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:
@@ -193,7 +193,7 @@ class ResidentModels:
         return len(self._cache.release(lease))
 
     def reset(self) -> None:
-        """Resets the cache to the state at the start of a run, in which only the always-resident models are loaded."""
+        """Resets the cache to its state at the start of a run, with only the always-resident models loaded."""
         self._cache.close()
         self.members.reset()
         self._cache = self._empty()

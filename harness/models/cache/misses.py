@@ -19,9 +19,9 @@ from harness.models.cache.residents import Residents
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     """Measures both kinds of load in a child process. request: contains `config`, `threads` per model, and `pairs`.
 
-    Returns `plain_ns` and `cached_ns`, with one time per pair. A plain load closes the previous model and loads this
-    model. A cached load acquires and releases this model, and the cache evicts the previous model. The models
-    alternate, and the two kinds of load alternate in the order ABBA.
+    Returns `plain_ns` and `cached_ns`, with one time per pair. A plain load closes the previous model and loads the
+    next model. A cached load acquires and releases the next model, which makes the cache evict the previous model. The
+    models alternate, and the two kinds of load alternate in the order ABBA.
     """
     config = from_plain(request["config"])
     assert config.models is not None
@@ -37,8 +37,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Times plain and cached loads alternately. Each timed load first closes another model, because a load that frees
-    no memory first would need new memory pages.
+    """Times plain and cached loads alternately. Each timed load first closes another model, because the load would
+    otherwise need new memory pages.
     """
     count, hits = len(members.places), 0
 

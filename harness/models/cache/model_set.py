@@ -1,4 +1,4 @@
-"""Reads the file of --models, which defines a set of models, their popularity, and the cache that serves them."""
+"""Reads the --models file, which defines a set of models, their popularity, and the cache that serves them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,15 +50,15 @@ class Entry(_Strict):
     name: str | None = None
     """Name of this model; by default, the name in its manifest."""
     dataset: str | None = None
-    """The dataset, in the syntax of --dataset. Default: the dataset in the manifest, else synthetic data."""
+    """The dataset, in the syntax of --dataset. Default: the dataset in the manifest, or else synthetic data."""
     requests: Annotated[int, Field(ge=0)] | None = None
-    """Number of requests that were counted for the model; used by the popularity `measured`."""
+    """Number of requests counted for the model, from which the popularity `measured` computes the model's share."""
     bytes: Size | None = None
     """The memory that the model needs. Default: the size of its files."""
     always: bool = False
     """Whether to load the model before the first query and never evict it."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of models, named NAME-1 to NAME-N, to make from this file. Each model is loaded separately."""
+    """Number of models to make from this file, named NAME-1 to NAME-N. Each model is loaded separately."""
 
 
 class Popularity(_Strict):
@@ -74,7 +74,7 @@ class Popularity(_Strict):
 
 
 class SetFile(_Strict):
-    """The content of the file."""
+    """The content of a --models file."""
 
     models: Annotated[list[Entry], Field(min_length=1)]
     capacity: Size
@@ -175,7 +175,7 @@ def models_of(slots: Sequence[int], seed: int) -> Array:
 
 
 def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
-    """Returns the set that a file of --models describes. Raises ConfigError with a list of all faults in the file.
+    """Returns the model set that a --models file describes. Raises ConfigError with a list of all faults in the file.
     without_files: whether model files may be missing, as in a published copy.
     """
     content: Any = load_yaml(path)

@@ -7,7 +7,7 @@ import numpy as np
 from harness.types import Array
 
 TOP = 0.2
-"""`top_share` is the fraction of requests for the most popular models, which make up this fraction of the set."""
+"""Fraction of the set that counts as its most popular models in `top_share`."""
 
 DRAWN_BY_PARETO = 0x7_1245
 """A constant that is combined with the run's seed, so that the Pareto draws are independent of other draws from this

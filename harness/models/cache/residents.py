@@ -74,7 +74,7 @@ class Residents:
         self._always = frozenset(always or ())
         self._now = 0
         self._requests: dict[int, int] = {}
-        """Number of requests per item that is currently not resident."""
+        """Request counts of the items that are not resident."""
         self._entries: dict[int, _Entry] = {}
         for key, size_bytes in (always or {}).items():
             self._entries[key] = entry = _Entry(size_bytes, 0, 0)

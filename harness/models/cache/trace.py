@@ -1,4 +1,6 @@
-"""Simulates a sequence of cache requests without loading anything. Computes request counts, and hit rates by capacity."""
+"""Simulates a sequence of cache requests without loading anything. Computes request counts, and the hit rate at each
+capacity.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -82,9 +84,9 @@ def stack_distances_bytes(
     """Returns the smallest capacity at which LRU still holds each request's item: (n,) float64.
 
     The value is infinite for the first request of an item. For a later request, the value is the total size of
-    `always`, of the item and of all items requested since the item's previous request. If every item fits into the
-    cache, LRU keeps the most recently requested items. One pass therefore covers every capacity that holds the largest
-    item.
+    `always`, of the item and of all items requested since the item's previous request. LRU keeps the most recently
+    requested items, provided that no single item exceeds the capacity. One pass therefore covers every capacity that is
+    at least the size of the largest item.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """

@@ -39,8 +39,8 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: maximum number of tokens in the answer. least: number of tokens before the answer may end. stops:
-        further tokens that end the answer.
+        """most: maximum number of tokens in the answer. least: minimum number of tokens before the answer may end.
+        stops: additional tokens that end the answer.
         """
         self.prompt = prompt
         self.most = most
@@ -50,7 +50,7 @@ class Answering:
         self.tokens: list[int] = []
         """The tokens of the answer, including the token that ends it."""
         self.cached = 0
-        """Number of the prompt's tokens that were in the prefix cache when the prompt joined."""
+        """Number of the prompt's tokens that were in the prefix cache when the prompt joined the batch."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
@@ -63,8 +63,7 @@ class _Cache(NamedTuple):
     past: str
     """Name of the model input."""
     present: str
-    """Name of the model output, which contains the content of the input, followed by the keys or values of the new
-    tokens.
+    """Name of the model output, which contains the input's content followed by the keys or values of the new tokens.
     """
     rows: Array
     """(sequences, heads, context, size). Each row holds the tokens of one sequence."""
@@ -122,7 +121,9 @@ class Generator:
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Queues the prompt, which joins at the next step that has room. Raises the same ValueError as `room`."""
+        """Queues the prompt, which joins the batch at the next step that has room. Raises the same ValueError as
+        `room`.
+        """
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 
@@ -163,7 +164,7 @@ class Generator:
         answered = [*self._working]
         if self.prefixes is not None:
             for row, one in enumerate(answered):
-                # The last token of a finished answer was never passed to the model.
+                # The last token is left out, because the model never processed the last token of a finished answer.
                 if one.finish_reason:
                     self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
@@ -290,7 +291,8 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy of the logits in which the end tokens of answers that are still too short are set to -inf."""
+        """Returns a copy of the logits. For answers that are still too short, the end tokens' logits are set to -inf.
+        """
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:

@@ -90,7 +90,7 @@ class PrefixCache:
 
 
 class StepPrefixes:
-    """The prefixes that the prompts of one step compute. A prompt with the same prefix can wait until the prefix is
+    """The prefixes that one step computes for its prompts. A prompt with the same prefix can wait until the prefix is
     computed.
     """
 

@@ -16,7 +16,7 @@ class Prompts:
     def __init__(self, about: Generation) -> None:
         self._most = about.max_tokens
         self.vocabulary = Vocabulary(about.pieces, about.unknown) if about.pieces else None
-        """None if the manifest does not list pieces; prompts must then be token ids."""
+        """None if the manifest does not list pieces, in which case prompts must be token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
         """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of the fault."""
@@ -100,7 +100,9 @@ def _text(message: object) -> str | None:
 
 
 def _part(part: object) -> str:
-    """Returns the text of a part. Raises ValueError with the part's type if the part, such as an image, has no text."""
+    """Returns the text of a part. Raises ValueError with the part's type if the part has no text, for example because
+    it is an image.
+    """
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None

@@ -11,10 +11,10 @@ from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
-    """Passes prompts to a token engine and receives its tokens. The class has the interface of `Generator`, and only
-    one thread may use an instance.
+    """Passes prompts to a token engine and receives its tokens. The class has the same interface as `Generator`, and
+    only one thread may use an instance.
 
-    The engine decides which active sequences advance in a step. At most `most_sequences` are active.
+    The engine decides which active sequences advance in a step. At most `most_sequences` sequences are active.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class EngineGenerator:
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Queues the prompt, which joins at the next step that has room. Raises ValueError if the engine cannot process
-        the prompt.
+        """Queues the prompt, which joins the batch at the next step that has room. Raises ValueError if the engine
+        cannot process the prompt.
         """
         if one.least:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Converts texts to tokens and tokens to texts, with the pieces that a manifest lists."""
+"""Converts between texts and tokens, using the pieces that a manifest lists."""
 
 import re
 from collections.abc import Iterable, Sequence

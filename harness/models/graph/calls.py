@@ -1,6 +1,6 @@
 """Maps each node of the model file to nodes of the file's Graph.
 
-If the file defines functions, the Graph contains a function's body, with renamed nodes, instead of each call. The
+If the file defines functions, the Graph contains the function's body, with renamed nodes, in place of each call. The
 inputs and outputs of the call keep their names.
 """
 

@@ -1,7 +1,7 @@
 """Computes a node's multiplications and operations from the shapes of its operands.
 
 Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at 88ce347). One formula
-differs: for a dilated kernel, this module counts the weights, and Benanza counts the area that the weights cover.
+differs: for a dilated kernel, this module counts the weights, whereas Benanza counts the area that the weights cover.
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ def conv_transpose(work: Work) -> tuple[int, int]:
 
 
 def matmul(work: Work) -> tuple[int, int]:
-    """Counts a matrix product, and reads the attribute transA, which Gemm and ONNX Runtime's FusedMatMul have."""
+    """Counts a matrix product, taking into account transA, an attribute of Gemm and of ONNX Runtime's FusedMatMul."""
     across = -2 if work.attributes.get("transA", 0) else -1
     macs = work.output_elements * work.shape(0)[across]
     return macs, 2 * macs

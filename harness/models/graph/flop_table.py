@@ -37,7 +37,7 @@ _ONE_EACH = (
 )  # fmt: skip
 
 _SEVERAL_EACH = {
-    # the four parameters per channel are combined into a factor and an offset in advance
+    # the four parameters per channel are combined in advance into a factor and an offset
     "BatchNormalization": 2,
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
@@ -49,7 +49,7 @@ _SEVERAL_EACH = {
     "RotaryEmbedding": 3,
     "InstanceNormalization": 8,
     "GroupNormalization": 8,
-    "Softmax": 5,  # maximum, difference, exp, sum, quotient
+    "Softmax": 5,  # five operations: maximum, difference, exp, sum and quotient
     "LogSoftmax": 6,
     "Sigmoid": 4,
     "HardSigmoid": 4,
@@ -67,7 +67,7 @@ _SEVERAL_EACH = {
     "Softsign": 3,
     "Clip": 2,
     "Shrink": 2,
-    "QuantizeLinear": 4,  # quotient, rounding, offset, limits
+    "QuantizeLinear": 4,  # four operations: quotient, rounding, offset and limits
     "DequantizeLinear": 2,
     "QLinearAdd": 6,
     "QLinearMul": 5,

@@ -2,9 +2,9 @@
 
 A MAC is a multiplication and an addition to a sum, as in convolutions, matrix products and recurrent cells. A MAC
 counts as two FLOPs. Every other addition, multiplication, division, comparison or function (exp, erf, sqrt) counts as
-one FLOP, regardless of its real cost. Integer kernels count in the same way. The bytes of each operand (weights, other
-inputs, outputs) count once. This count is the minimum that a kernel moves, if no data stay in a processor cache between
-kernels.
+one FLOP, regardless of its real cost. Integer kernels are counted in the same way. The bytes of each operand (weights,
+other inputs, outputs) count once. This count is the minimum that a kernel moves, if no data stay in a processor cache
+between kernels.
 
 The MACs and FLOPs of an operation without a rule are None, not 0. `Coverage` reports the number of nodes and the share
 of the time that the rules cover.
@@ -68,7 +68,7 @@ def cost(
 ) -> Cost:
     """Returns the cost of one node.
 
-    attributes: numbers, strings, and lists of numbers or strings. An omitted attribute has ONNX's default. inputs,
+    attributes: numbers, strings, and lists of numbers or strings. An omitted attribute takes ONNX's default. inputs,
     outputs: None stands for an operand that is omitted or whose shape is unknown.
     """
     work = Work(attributes, inputs, outputs)
@@ -131,7 +131,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """Returns the type of the quantised constant behind a weight, or None for other tensors."""
+    """Returns the type of the quantised constant from which a weight is computed, or None for other tensors."""
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None

@@ -17,7 +17,7 @@ import numpy as np
 from harness.types import Array
 
 KEPT_ELEMENTS = 64
-"""Maximum number of elements in a floating-point constant that is kept for shape inference, such as Resize's scales."""
+"""Floating-point constants with at most this many elements, such as Resize's scales, are kept for shape inference."""
 
 _NEUTRAL: Mapping[str, int | str] = {
     "allowzero": 0,
@@ -117,7 +117,7 @@ class Graph:
     values: Mapping[str, Array]
     """Known values by name: values of constants, and integers and booleans that are folded from constants."""
     inputs: tuple[str, ...]
-    """Names of the inputs, without inputs that have an initializer."""
+    """Names of the inputs, except inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
     """Size chosen for each open dimension, by name. INPUT[AXIS] stands for a dimension without a name."""

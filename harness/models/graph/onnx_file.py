@@ -33,7 +33,7 @@ def read(
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: sizes by name of the symbolic
     dimension. The key INPUT[AXIS] works for every dimension, and is the only key for a dimension without a symbolic
     name. shapes: shapes by input, which override `batch` and `sizes`. Raises ConfigError if the file is not an ONNX
-    model or if dimensions have no size; the message lists all these dimensions.
+    model, or if the sizes of some dimensions are not known; the message lists all these dimensions.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -115,7 +115,7 @@ def _clear_open_sizes(graph: Any) -> None:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Yields the names that this module uses; protobuf returns a name that is not UTF-8 as bytes."""
+    """Yields the names that this module uses. Protobuf returns a name that is not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -174,7 +174,7 @@ def _constant(onnx: Any, tensor: Any) -> Constant:
 
 
 _INT64 = 7
-"""TensorProto's code of int64, the type of tensors that hold shapes."""
+"""TensorProto's code of int64, the type of tensors that contain shapes."""
 
 
 def _drop_large(graph: Any) -> None:
@@ -241,7 +241,7 @@ def _set_sizes(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
     refuse((*problems, *missing.values()))
-    if used:  # the file's inner shapes are dropped, because they belong to other input sizes
+    if used:  # the shapes stored in the file are dropped, because they belong to other input sizes
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used
@@ -255,7 +255,7 @@ def _size(dim: Any, known: int | None, batch: int | None) -> int | None:
 
 
 def _batches(inputs: Sequence[Any]) -> set[str]:
-    """Returns the names of open first dimensions. Such a name means the batch on every axis where it occurs, as in
+    """Returns the names of open first dimensions. Such a name stands for the batch on every axis where it occurs, as in
     [layers, batch, hidden].
     """
     first = [one.type.tensor_type.shape.dim[:1] for one in inputs]

@@ -26,7 +26,7 @@ def settled(
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
     """Returns the nodes and the known values. Also adds the shapes that follow from these values to `tensors`.
 
-    Sizes that the model computes determine further shapes, which determine further sizes. The inference therefore
+    Sizes that the model computes determine more shapes, which in turn determine more sizes. The inference therefore
     repeats until no more values are found.
     """
     known = 0
@@ -71,7 +71,8 @@ def inferred(onnx: Any, model: Any, path: Path) -> Any:
 
 
 def tensors_of(onnx: Any, graph: Any) -> Iterator[tuple[str, Tensor]]:
-    for value in (*graph.value_info, *graph.output, *graph.input):  # an input may also be an output
+    # Inputs come last, because an input may also be an output.
+    for value in (*graph.value_info, *graph.output, *graph.input):
         kind = value.type.tensor_type
         if value.type.HasField("tensor_type") and kind.HasField("shape"):
             dims = (d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)

@@ -137,7 +137,7 @@ _ALSO_LIKE_FIRST: Mapping[str, Sequence[int]] = {
     "SkipSimplifiedLayerNormalization": (3,),
     "EmbedLayerNormalization": (2,),
 }
-"""Maps an operator to further outputs that have the shape of the first output."""
+"""Maps an operator to its other outputs that have the shape of the first output."""
 
 
 def _same(standing: _Standing) -> str:

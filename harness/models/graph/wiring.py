@@ -1,7 +1,7 @@
 """Reads the connections between the nodes of an ONNX file: the names of nodes and tensors, without weights and shapes.
 
-The project's protobuf reader works on a memory-mapped file, so this module needs no package, and little memory even for
-large files.
+The project's protobuf reader works on a memory-mapped file, so this module does not need another package, and needs
+little memory even for large files.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    # A cycle is left in the file, because every runtime refuses the file and explains why.
+    # The nodes of a cyclic graph keep the file's order, because every runtime refuses such a file and explains why.
     except CycleError:
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])

@@ -15,7 +15,7 @@ class HubName(NamedTuple):
     """A file in a repository. `str` returns the name in the syntax of --model."""
 
     repository: str
-    """ORG/NAME. A few old repositories have no `ORG/`."""
+    """ORG/NAME, or only NAME for a few old repositories."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None

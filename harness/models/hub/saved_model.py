@@ -23,7 +23,9 @@ def is_saved_model(file: str) -> bool:
 
 
 def members(file: str, files: Iterable[str]) -> list[str]:
-    """Returns the paths of the SavedModel's files. file: the path of FILE. files: all paths in the repository."""
+    """Returns the paths of the SavedModel's files. file: the path of `saved_model.pb`. files: all paths in the
+    repository.
+    """
     prefix = file.removesuffix(FILE)
     return sorted(
         path for path in files if path.startswith(prefix) and _MEMBER.fullmatch(path, len(prefix))

@@ -1,8 +1,8 @@
 """Makes the nine topologies in the onnx package runnable, for performance runs only.
 
-The files in onnx/backend/test/data/light have no weights, because ConstantOfShape nodes produce them at run time. Equal
-weights lead to denormals, and the batch size is always 1. This module replaces the weights with untrained, seeded
-random numbers, and makes the batch symbolic.
+The files in onnx/backend/test/data/light contain no weights, because ConstantOfShape nodes produce them at run time.
+The equal weights lead to denormals, and the batch size is fixed at 1. This module replaces the weights with untrained,
+seeded random numbers, and makes the batch symbolic.
 """
 
 import hashlib
@@ -78,8 +78,8 @@ def made_path(name: str) -> Path:
 
 
 def make(name: str) -> Path:
-    """Writes the runnable file unless it exists. The function takes seconds, and needs up to 2 GB of memory (for
-    vgg19).
+    """Writes the runnable file unless it exists. The function takes several seconds, and needs up to 2 GB of memory
+    (for vgg19).
     """
     path = made_path(name)
     if not path.is_file():
@@ -139,7 +139,8 @@ def write(template: Path, path: Path) -> None:
 
 
 def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """Replaces the 1 in a Reshape of activations to [1, ...] with 0, so that the Reshape keeps the first dimension."""
+    """Replaces the 1 with 0 in each Reshape of activations to [1, ...], so that the Reshape keeps the first dimension.
+    """
     from onnx import numpy_helper
 
     for node in nodes:

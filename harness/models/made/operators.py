@@ -85,7 +85,7 @@ class Lstm(NamedTuple):
 
     @property
     def flop_per_sample(self) -> int:
-        """Counts the eight products of a time step. Ignores the few operations per gate."""
+        """Counts the eight products of a time step. Ignores the other operations of the gates, because they are few."""
         return self.steps * 2 * 8 * self.hidden * self.hidden
 
 
@@ -99,7 +99,7 @@ SUITE: dict[str, Sequence[Op]] = {
 
 
 def make(kinds: Sequence[str]) -> list[Path]:
-    """Returns the model files of these kinds, and writes the missing files first."""
+    """Returns the paths of the model files of these kinds, and first writes the files that are missing."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('onnx')}")
     paths = []

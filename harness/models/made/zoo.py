@@ -56,7 +56,7 @@ class Builder:
         self.end, self.channels = "image", 3
 
     def add(self, op_type: str, *more: str, output: str = "", **attributes: object) -> str:
-        """Adds one layer. more: further inputs after `end`. Returns the output's name, which is the new `end`."""
+        """Adds one layer. more: the inputs after `end`. Returns the output's name, which is the new `end`."""
         name = f"{op_type.lower()}_{len(self.model.graph.node)}"
         inputs, outputs = [self.end, *more], [output or name]
         node = self._helper.make_node(op_type, inputs, outputs, name, **attributes)
@@ -259,8 +259,8 @@ def made_path(name: str) -> Path:
 
 
 def make(name: str) -> Path:
-    """Writes the runnable file unless it exists. The function takes seconds, and needs up to 2 GB of memory (for
-    vgg16).
+    """Writes the runnable file unless it exists. The function takes several seconds, and needs up to 2 GB of memory
+    (for vgg16).
     """
     path = made_path(name)
     if not path.is_file():

@@ -1,5 +1,4 @@
-"""Chooses the model file among the files of a repository or a package, and finds the further files that the model
-reads.
+"""Chooses the model file among the files of a repository or a package, and finds the other files that the model reads.
 """
 
 import posixpath
@@ -24,7 +23,7 @@ _BESIDE = (".xml", ".param")
 
 
 def only_model(name: str, files: Collection[str]) -> str:
-    """Returns the only model file in `files`. Raises ConfigError with the file names if several files are models. name:
+    """Returns the only model file in `files`. Raises ConfigError if `files` contains no model file or several. name:
     the model's name, without a file.
     """
     candidates = sorted(file for file in files if _is_model(file, files))
@@ -90,7 +89,7 @@ def beside(path: Path, file: str, read: str) -> str:
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
     if suffix in _BESIDE:
-        # Only an OpenVINO IR or ncnn's layers have a .bin file next to them, so other .xml files are not models.
+        # An .xml or .param file is a model only if its weights are in a .bin file next to it.
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

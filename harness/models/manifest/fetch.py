@@ -1,6 +1,6 @@
 """Downloads model files from the address in their manifest, and checks that they are complete and match their checksum.
 
-Accepts only https addresses, file addresses and files of packages, even after a redirect. A file keeps a temporary name
+Accepts only https addresses, file addresses and files in packages, even after a redirect. A file keeps a temporary name
 until its SHA-256 matches the manifest. The content is never executed.
 """
 

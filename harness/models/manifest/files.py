@@ -36,7 +36,7 @@ _SINGULAR: Mapping[str, Sequence[int]] = {
 """Fields that occur once per message. Parsers merge the parts if a file repeats such a field."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""Fields of TensorProto, and the value of data_location that means data in a separate file."""
+"""Field numbers of TensorProto, and the value of data_location that stands for data in a separate file."""
 
 _KEY, _VALUE = 1, 2
 
@@ -146,7 +146,7 @@ def _beside(path: Path, name: str) -> Path:
     place = path.parent / name
     try:
         # The model may be a link, for example into a cache that stores files by digest, so both the link's folder and
-        # its target's folder count.
+        # its target's folder count as the model's folder.
         homes = (path.parent.resolve(), path.resolve().parent)
         # realpath is used because place.resolve() raises an error for a loop of links before Python 3.13.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)

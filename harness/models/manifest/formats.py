@@ -17,7 +17,7 @@ class Format(NamedTuple):
     about: str
     """Name of the format in messages."""
     backend: str
-    """The backend for which files in this format are usually intended."""
+    """The backend that usually reads files in this format."""
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
@@ -43,8 +43,8 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Maps a suffix that other kinds of files also have to the first bytes that identify a model, and to the model's
-format.
+"""Maps each suffix that models share with other kinds of files to the first bytes that identify a model, and to the
+model's format.
 """
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
@@ -61,7 +61,7 @@ _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVI
 _KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
 FORMATS = {one.name for one in _KNOWN}
 USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
-"""Maps a format to the backend for which files in this format are usually intended."""
+"""Maps a format to the backend that usually reads files in this format."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {

@@ -32,8 +32,8 @@ class HubModel(FetchedModel):
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
         else:
-            # Each file is a link into the hub's cache, and the link's target does not lie next to the model's other
-            # files.
+            # The path is not resolved first, because it is a link into the hub's cache, where the model's other files
+            # do not lie next to the link's target.
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)

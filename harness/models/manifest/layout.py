@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def is_alone(self) -> bool:
-        """Whether batches have one sample, because a state or an output has no batch."""
+        """Whether batches contain only one sample, because a state or an output has no batch."""
         states = [one.batch_axis for one in self.states.values()]
         return bool(self.rows_follow_data) or NO_BATCH in states
 

@@ -61,7 +61,7 @@ class Model:
         self._content = content
 
     def to_json(self) -> dict[str, Any]:
-        """Returns this model as JSON for another process. `model_from_json` creates the model from the JSON."""
+        """Returns this model as JSON for another process. `model_from_json` recreates the model from this JSON."""
         folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
@@ -198,7 +198,7 @@ class Model:
         if not formats:
             return None
         if self._bare is not None:
-            # This call raises an error for a bad file before a framework reads the file.
+            # Reports a bad file before a framework reads it.
             files_of(self._bare)
             check(self._bare, formats)
             return self._bare
@@ -234,7 +234,7 @@ class Model:
 
     @property
     def file_bytes(self) -> int | None:
-        """The size of the manifest's first file, from this disk or as stated in the manifest; None if unknown."""
+        """The size of the manifest's first file, measured on this disk or stated in the manifest; None if unknown."""
         file = next(iter(self.manifest.files.values()), None) if self.manifest else None
         if file is None:
             return None
@@ -291,7 +291,7 @@ class Model:
         return hashlib.sha256(content.encode()).hexdigest()
 
     def is_pinned(self, sha256: str | None, /) -> bool:
-        """Returns False if the manifest does not pin the file with this digest."""
+        """Returns False if the manifest pins files, but not the file with this digest."""
         if self.manifest is None or self.has_random_weights or sha256 is None:
             return True
         return sha256 in {file.digest for file in self.manifest.files.values()}

@@ -46,7 +46,7 @@ class PackageModel(FetchedModel):
         return path.parent if saved_model.is_saved_model(self._file) else path
 
     def _files(self) -> Iterator[str]:
-        """Yields the paths in the package of the model file and of each file that it reads."""
+        """Yields paths in the package: the model file's path, and the path of each file that the model file reads."""
         yield self._file
         if saved_model.is_saved_model(self._file):
             known = store.known_listing(self.package)
@@ -59,7 +59,7 @@ class PackageModel(FetchedModel):
 
     @property
     def _folder_name(self) -> str:
-        """The folder of the model's files within the package's folder. A SavedModel has a separate folder."""
+        """The folder of the model's files within the package's folder. A SavedModel gets a separate folder."""
         if not saved_model.is_saved_model(self._file):
             return store.FILES
         return f"models/{quote(self._file, safe='')}"

@@ -62,14 +62,14 @@ FilePath = Annotated[str, Field(min_length=1)]
 
 
 class ExternalFile(_Strict):
-    """A further file that a model's file reads."""
+    """Another file that a model's file reads."""
 
     path: FilePath
     """The name in the file itself, relative to the file's folder: `flowers.onnx_data`."""
     sha256: Sha256
-    """The SHA-256 of the further file."""
+    """The SHA-256 of this file."""
     source: Address | None = None
-    """The address of the further file."""
+    """The address from which this file is downloaded."""
 
 
 class ModelFile(_Strict):
@@ -80,7 +80,7 @@ class ModelFile(_Strict):
     sha256: Sha256 | None = None
     """The SHA-256 of the file, or of a folder's listing. If omitted or `null`, the file is not pinned."""
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
-    """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
+    """The other files that this file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
     """Address of the file: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
     `npm:NAME@VERSION:PATH`; needs a `sha256`.
@@ -181,21 +181,21 @@ class Input(_Strict):
     `bool` or `string`.
     """
     shape: Sizes
-    """Sizes; the first is the batch; a name or `null` stands for a size that varies: `[batch, 3, 224, 224]`."""
+    """Sizes, the batch first by default; a name or `null` stands for a size that varies: `[batch, 3, 224, 224]`."""
     batch_axis: BatchAxis = 0
     """The axis of the batch in `shape` (default 0, the first): `1` for `[time, batch, 40]`; `none` for an input without
     a batch, such as a sample rate, which needs a `value`.
     """
     value: StrictBool | StrictInt | StrictFloat | None = None
-    """The number of each element, if the input is the same in every call: `16000`. The dataset does not provide this
+    """The value of every element, if the input is the same in every call: `16000`. The dataset does not provide this
     input.
     """
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
-    """Steps from the sample to this input, untimed."""
+    """Untimed steps that convert the sample to this input."""
 
     @property
     def spec(self) -> TensorSpec:
-        """The tensor in the file."""
+        """The tensor as it appears in the file."""
         return TensorSpec(self.name, self.dtype, declared_shape(self.shape))
 
     @model_validator(mode="after")
@@ -219,17 +219,17 @@ class State(_Strict):
     """A state that the model takes with one frame and returns for the next frame of the same sequence."""
 
     output: Annotated[str, Field(min_length=1)]
-    """The output with the state for the next frame: `hn`. `outputs` does not list this output."""
+    """The output that contains the state for the next frame: `hn`. `outputs` does not list this output."""
     dtype: DataType = "float32"
     """The number type, with the same choices as an input (default `float32`)."""
     shape: Sizes
     """Sizes; all except the batch are numbers: `[2, batch, 128]`."""
     batch_axis: BatchAxis = 0
     """The axis of the batch in `shape` (default 0, the first): `1` for `[2, batch, 128]`; `none` for a state without a
-    batch; the model then takes one sequence at a time.
+    batch, which limits the model to one sequence at a time.
     """
     start: StrictInt | StrictFloat = 0
-    """The number of each element at the start of a sequence (default 0)."""
+    """The value of every element at the start of a sequence (default 0)."""
 
     @model_validator(mode="after")
     def _has_sizes(self) -> Self:
@@ -253,11 +253,12 @@ class Output(_Strict):
     name: str
     """The name in the model file, unless `names` gives a different name for that file."""
     batch_axis: BatchAxis = 0
-    """The axis of the batch (default 0, the first); `none` if the number of rows follows the data, as in a model that
-    contains non-maximum suppression; batches then have one sample, and the whole output is the sample's answer.
+    """The axis of the batch (default 0, the first), or `none` if the number of rows depends on the data, for example
+    because the model contains non-maximum suppression. With `none`, batches contain only one sample, and the whole
+    output is the sample's answer.
     """
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
-    """Steps from the outputs to the answer, timed; only the first output may have steps."""
+    """Timed steps that convert the outputs to the answer; only the first output may have steps."""
 
 
 def _check_registered(name: str) -> str:
@@ -282,18 +283,18 @@ class Accuracy(_Strict):
     """The metric and its target."""
 
     metric: Registered
-    """A name from `list`: `top1`."""
+    """A metric's name, as printed by `list`: `top1`."""
     target: Annotated[float, Field(allow_inf_nan=False)]
     """The score that must be reached (for error rates: not exceeded), in the metric's unit: `75.7`."""
     reference: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The model's score on the manifest's dataset, as the publisher states the score: `76.46`; a much higher score
-    causes the doubt `too-good` (default: none).
+    """The model's score on the manifest's dataset, as stated by the publisher: `76.46` (default: none). A much higher
+    score causes the doubt `too-good`.
     """
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
-    """The number of answers in the performance run that may differ from the answers in the accuracy run (default 0)."""
+    """The number of answers that may differ between the performance run and the accuracy run (default 0)."""
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
-    """The relative difference up to which two floats count as equal; small values are compared with the answer's
-    median (default 0.001).
+    """The relative difference up to which two floats count as equal (default 0.001). Small values are compared with the
+    answer's median.
     """
     symbols: Annotated[tuple[str, ...], LISTED, CHARACTERS] = ()
     """The piece of text for each integer, from 0 on, if answers are integers and labels are text: `["", " ", a, b]`,
@@ -312,15 +313,15 @@ class Generation(_Strict):
     vocabulary: Annotated[int, Field(ge=1)]
     """The size of the vocabulary; all token ids are below this number."""
     end: Annotated[tuple[TokenId, ...], LISTED] = ()
-    """The tokens that end an answer (default: none; answers then have `max_tokens` tokens)."""
+    """The tokens that end an answer (default: none, so that answers have `max_tokens` tokens)."""
     max_tokens: Annotated[int, Field(ge=1)] = 128
     """The maximum number of tokens in an answer if the prompt sets no limit (default 128)."""
     pieces: Annotated[tuple[str, ...], LISTED] = ()
-    """The text of each token, from 0 on; "" for a token without text. Prompts may then be text, and labels are text
-    (default: prompts are token ids).
+    """The text of each token, from 0 on; "" for a token without text. With pieces, prompts may be text, and labels are
+    text (default: prompts are token ids).
     """
     unknown: TokenId | None = None
-    """The token that stands for a character outside `pieces` (default: such a prompt is refused)."""
+    """The token that replaces each character outside `pieces` (default: prompts with such characters are refused)."""
 
     @model_validator(mode="after")
     def _tokens_are_in_the_vocabulary(self) -> Self:
@@ -335,7 +336,7 @@ class Generation(_Strict):
 
 
 class Transcription(_Strict):
-    """A speech model in the files of a speech engine; the engine itself computes features, encoder and decoder."""
+    """A speech model in the files of a speech engine, which runs the feature extraction, encoder and decoder."""
 
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
     """The language of the speech, in the model's notation: `en` (default: none, for a model with only one language)."""
@@ -370,22 +371,24 @@ class Service(_Strict):
     content_type: Annotated[str, Field(min_length=1)] = "application/json"
     """The content type of the requests (default `application/json`)."""
     headers: dict[str, str] = {}
-    """Further headers; secrets come from `--header`."""
+    """Additional headers; pass secrets with `--header`."""
     body: Json
     """The template of a request: `{instances: "{{samples}}"}` (docs/services.md)."""
     sample: Json = None
-    """The template of one sample in `{{samples}}` (default: the only input, or an object of all inputs)."""
+    """The template of one sample in `{{samples}}` (default: the only input, or an object that contains all inputs)."""
     answers: JsonPointer | None = None
-    """The JSON pointer to the list with an answer per sample: `/predictions`; `"#"` is the whole reply."""
+    """The JSON pointer to the list that contains one answer per sample: `/predictions`; `"#"` is the whole reply."""
     answer: JsonPointer = "#"
-    """The JSON pointer to the answer in an item of `answers`; without `answers`, in the reply (default `"#"`)."""
+    """The JSON pointer to the answer: inside an item of `answers` or, without `answers`, inside the reply (default
+    `"#"`).
+    """
     dtype: DataType | Literal["text"] = "float32"
     """The type of the answers, or `text` (default `float32`)."""
     shape: Annotated[tuple[Annotated[int, Field(ge=1)] | None, ...], LISTED] = ()
     """The shape of one answer; `null` for a size that varies: `[10]` (default: one number)."""
     tokens: JsonPointer | None = None
-    """The JSON pointer to the number of the answer's tokens in the reply, or to the list of these tokens (default: not
-    counted).
+    """The JSON pointer to the answer's token count in the reply, or to the list of the answer's tokens (default: tokens
+    are not counted).
     """
 
     def options(self) -> dict[str, str]:
@@ -486,7 +489,7 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
 
 
 class Manifest(_Strict):
-    """One model. Each field's text is on docs/manifest.md and in the schema that editors read."""
+    """docs/manifest.md and the JSON schema for editors contain each field's text."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """The model's name in result folders and in the cache: letters, digits, `.`, `_`, `-`."""
@@ -538,29 +541,31 @@ class Manifest(_Strict):
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
     """The model's outputs; the first output is the answer unless a step picks other outputs."""
     states: dict[str, State] = {}
-    """Inputs that hold a state, by name: `{h: {output: hn, shape: [2, batch, 128], batch_axis: 1}}`. A sample is then
-    a sequence of frames, and the other inputs take one frame.
+    """Inputs that hold a state, by name: `{h: {output: hn, shape: [2, batch, 128], batch_axis: 1}}`. With states, a
+    sample is a sequence of frames, and the other inputs take one frame.
     """
     frames: Annotated[int, Field(ge=1)] | None = None
-    """Frames of each sequence, for a model with states (default: sequences may differ in length)."""
+    """Number of frames per sequence, for a model with states (default: sequences may differ in length)."""
     frame_period_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Milliseconds of real time from one frame to the next, for a model with states: `32`."""
     service: Service | None = None
     """The requests and replies of a JSON service over HTTP: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
-    """How answers are generated, for a language model in a file on this machine. The model then takes prompts: its only
+    """How answers are generated, for a language model in a file on this machine. Such a model takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.
     """
     transcription: Transcription | None = None
-    """How speech is transcribed, for a speech model that a speech engine runs on this machine. Its only input is audio,
-    float32 of shape [batch, samples], and its answers are text.
+    """How speech is transcribed, for a speech model that a speech engine runs on this machine. The only input of such a
+    model is audio, float32 of shape [batch, samples], and its answers are text.
     """
     dataset: Registered
     """The default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
-    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` overrides it."""
+    """Number of samples that a performance run holds in memory (default: the dataset's); `--performance-count`
+    overrides it.
+    """
     accuracy: Accuracy | None = None
-    """The default of `--metric` and the target; omitted for performance only."""
+    """The default of `--metric`, and the target; omit it for performance runs only."""
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
     """Percentile and latency bound: `p99=15ms`."""
     max_batch: Annotated[int, Field(ge=1)] | None = None

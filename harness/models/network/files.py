@@ -72,7 +72,7 @@ def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
 _Shapes = Sequence[tuple[int, ...]]
 
 _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
-    # weights are (out, in, kernel...) or (group, out, in, kernel...); for backwards convolutions (in, out, ...)
+    # weights are (out, in, kernel...) or (group, out, in, kernel...), and (in, out, ...) for backwards convolutions
     "Convolution": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
     "GroupConvolution": lambda inputs, output, _: prod(output) * prod(inputs[1][2:]),
     "ConvolutionBackpropData": lambda inputs, _output, _: prod(inputs[0]) * prod(inputs[1][1:]),

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 SAME_MACS = 0.001
-"""Two networks count as the same if the numbers of their multiplications differ by at most this share, because
-conversions fold and pad layers.
+"""Two networks count as the same if their multiplication counts differ by at most this share, because conversions fold
+and pad layers.
 """
 
 

@@ -77,7 +77,7 @@ def of_tflite(path: Path) -> Structure:
 def opened(path: Path) -> tuple[Any, int]:
     """Returns (the schema's Model, the file's bytes). Raises an exception in BROKEN if the file is not a LiteRT file."""
     schema = _schema()
-    # the map stays open after the file is closed, until the map's last slice is freed
+    # the memory map stays valid after the file is closed, until its last slice is freed
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):

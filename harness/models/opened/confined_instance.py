@@ -14,8 +14,8 @@ write their threads' names to /proc.
 def main() -> None:
     """Runs the instance's process. The variable TMPDIR names the folder to which the process may write."""
     why_not = write_only_in([Path(os.environ["TMPDIR"]), *ALSO_WRITABLE])
-    # The import must follow the limit, because NumPy's import starts threads, and the limit applies only to threads
-    # that start later.
+    # The import must come after the write restriction, because importing NumPy starts threads, and the restriction
+    # applies only to threads that start later.
     from harness.models.opened import separate_instance
 
     separate_instance.main(f"everywhere ({why_not})" if why_not else "its temporary folder")

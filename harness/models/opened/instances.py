@@ -13,15 +13,16 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 GPU_MAX_BATCH = 64
-"""The default maximum batch on a GPU, because GPUs run faster with large batches. For example, one stream of an H100
-runs ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 samples/s with batches of 256.
+"""The default maximum batch on a GPU, which is large because GPUs are faster with large batches. For example, one
+stream of an H100 runs ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 samples/s with batches
+of 256.
 """
 
 OFFLINE_STREAMS = 4
 SERVER_STREAMS = 3
-"""Number of instances of the backend `torch` per GPU in Offline and in Server, because some instances can then copy
-data while others compute. More instances increase the throughput of full batches. For ResNet-50 in float16 on an H100,
-2 instances process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small
+"""In Offline and in Server, the backend `torch` runs this many instances per GPU, so that some instances can copy data
+while others compute. More instances increase the throughput for full batches. For ResNet-50 in float16 on an H100, 2
+instances process 9,900 samples/s, 3 process 11,100 and 4 process 11,800. However, more instances slow down small
 batches, because the instances compute at the same time. Server's p99 at 85 % load is 27 ms with 3 instances and 31 ms
 with 4.
 """
@@ -44,8 +45,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     """Returns the instance group of a run. `tune` searches for the best group for a given model.
 
     Stream scenarios use one instance with all cores. Other scenarios use one instance per core, which gives the best
-    throughput on most CPUs. On GPUs, other scenarios use one instance per GPU, or several instances per GPU with the
-    backend `torch`. Raises ConfigError if the configuration has more threads than can compute at the same time.
+    throughput on most CPUs. On GPUs, these scenarios use one instance per GPU, or several instances per GPU with the
+    backend `torch`. Raises ConfigError if the configuration requests more threads than can compute at the same time.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -139,9 +140,8 @@ def _set_batch(config: RunConfig, model: Model) -> int | None:
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
     """Returns one logical processor per instance for the wide instance, or () if a wide instance is not possible.
 
-    A wide instance needs several one-thread instances that use all available cores, because otherwise the kernel may
-    move the instances. A wide instance also needs a machine without a CPU quota, because spinning threads would use up
-    the quota.
+    Returns () unless several one-thread instances use all available cores, because otherwise the kernel may move the
+    instances. Also returns () under a CPU quota, because spinning threads would use up the quota.
     """
     count = group.instances
     if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
@@ -150,10 +150,10 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
 
 
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
-    """Returns whether no other thread of this process needs a core while the instance computes. Pinning makes no
-    difference.
+    """Returns whether no other thread of this process needs a core while the instance computes. The result does not
+    depend on pinning.
 
-    In stream scenarios, LoadGen's thread itself runs the model. Under a CPU quota, returns False, because spinning
+    In stream scenarios, LoadGen's thread itself runs the model. Returns False under a CPU quota, because spinning
     threads use up time that the instance needs later.
     """
     return scenario.streams and group.threads <= cores.planned and cores.quota is None

@@ -127,7 +127,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 @contextmanager
 def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) -> Iterator[None]:
-    """Explains the error of a plug-in that receives no file because it does not declare `formats`."""
+    """Explains in the error that a plug-in receives no file unless it declares `formats`."""
     try:
         yield
     except PluginUnavailable as e:
@@ -313,7 +313,9 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
 
 
 def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
-    """Raises an error if types or shapes differ from the file, because some frameworks would truncate values."""
+    """Raises an error if the declared types or shapes differ from the file's, because some frameworks would truncate
+    values.
+    """
     in_file = {spec.name: spec for spec in specs}
     problems = [
         f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, but "
@@ -429,8 +431,8 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
     """Returns the tables whose rows the model's inputs select.
 
     Reads the tables from the model's first file in a supported format, regardless of the file that the backend loads.
-    Runs of one model on several backends therefore get the same data. --model-file names the same model in a different
-    precision.
+    Runs of one model on several backends therefore get the same data. The file of --model-file, which contains the same
+    model in a different precision, is read last.
     """
     paths = []
     for name in FORMATS:
@@ -459,7 +461,7 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
 
 
 def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
-    """Returns the number of samples that a performance run holds in memory."""
+    """Returns the number of samples that are in memory during a performance run."""
     count = len(dataset)
     with plugin(f"dataset {name!r}: performance_count"):
         own = int(getattr(dataset, "performance_count", count))

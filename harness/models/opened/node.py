@@ -1,4 +1,4 @@
-"""Describes the software and the speed of a node of --nodes, and its differences from other nodes."""
+"""Describes the software and the speed of a --nodes node, and how the node differs from other nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -40,7 +40,7 @@ class NodeFacts:
     """Facts that a node reports about itself when it is ready."""
 
     machine: str
-    """The machine's name in the network."""
+    """The machine's name on the network."""
     boot: str
     """The kernel's `boot_id`, which is the same in all containers of a machine."""
     process: str

@@ -117,7 +117,7 @@ def open_session(
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=[setup.provider])
     session.disable_fallback()
-    # The session requests only outputs that become arrays, like the backend, and skips maps and sequences.
+    # Like the backend, the session requests only outputs that become arrays, and skips maps and sequences.
     arrays = [port for port in session.get_outputs() if port.type in ORT_ARRAYS]
     session._outputs_meta = arrays or session.get_outputs()  # noqa: SLF001 - it has no public way
     return session

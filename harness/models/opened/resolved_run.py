@@ -33,7 +33,7 @@ class ResolvedRun:
 
     @property
     def slo(self) -> Slo | None:
-        """The query-latency SLO that represents the run."""
+        """The query-latency SLO with the highest percentile, or None if no SLO limits the query latency."""
         return leading(self.slos)
 
     @property

@@ -43,7 +43,7 @@ Layout = Sequence[tuple[str, str, Sequence[int], int]]
 
 
 class Arena:
-    """Arrays in shared memory (a memfd), written by one process and read by another. The memory only grows."""
+    """Arrays in shared memory (a memfd), written by one process and read by another. The memory never shrinks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -134,8 +134,7 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read the declarations in the backend's class. Raises the import errors of the
-        backend.
+        """Starts the process only to read the declarations in the backend's class. Raises the backend's import errors.
         """
         self._start()
         try:

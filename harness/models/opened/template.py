@@ -47,8 +47,8 @@ FRAMES = 32
 """Number of frames in a noise sequence for a model with states."""
 
 UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
-"""Maps formats that do not record the number types of inputs to the names of these formats in messages. Some of these
-formats do not record shapes either.
+"""Formats that do not record the number types of inputs, with each format's name in messages. Some of these formats do
+not record shapes either.
 """
 
 UNRECORDED_TYPES = ("float32", "int64")
@@ -92,7 +92,7 @@ def manifest_of_package(
     model.obtain(tuple(FORMATS), say)
     path = model.path(tuple(FORMATS))
     assert path is not None
-    assert name.file is not None  # a model's name always includes a file
+    assert name.file is not None  # the name of a fetched model always includes a file
     inside = posixpath.dirname(name.file) if path.is_dir() else name.file
     place = f"{name.short}-{name.version}/{inside}"
     return manifest, _manifest(path, place, manifest, shapes, backend, name)
@@ -129,8 +129,8 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
-        # The file may refuse zeros in the guessed shape, because it may accept only the user's shapes, for example for
-        # a state of two layers.
+        # The model may refuse zeros in the guessed shapes, for example because a state has two layers. The last guess
+        # therefore uses exactly the shapes that the user gives.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )
@@ -173,8 +173,8 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal if the file has states, or outputs without a batch, even if every input alone could be a batch
-    of samples.
+    """Returns a proposal if the file has states, or outputs without a batch. The inputs alone may not show this,
+    because each of them could be a batch of samples.
     """
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(

@@ -29,7 +29,9 @@ MOST_BYTES = 16 << 30
 
 MOST_EXPANSION = 100
 FREE_EXPANSION_BYTES = 64 << 20
-"""A file above this size is refused if it expands by more than MOST_EXPANSION, because weights hardly compress."""
+"""A file above this size is refused if its content expands by more than MOST_EXPANSION, because weights hardly
+compress.
+"""
 
 _PIECE_BYTES = 1 << 20
 _MOST_RECORD_BYTES = 64 << 20
@@ -56,7 +58,7 @@ class Member(NamedTuple):
 
 
 class Archive(Protocol):
-    """The files of an archive. Names are relative, with slashes. Links, devices and names that point outside the
+    """The files of an archive. Names are relative paths with slashes. Links, devices and names that point outside the
     archive do not count as files.
     """
 

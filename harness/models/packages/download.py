@@ -46,7 +46,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
     command, more = (_pip if name.prefix == PYPI else _npm)(name, folder, by_hand)
     done = subprocess.run(
         command,
-        cwd=folder,  # ignores settings and modules in the working directory
+        cwd=folder,  # ignores settings and modules in the user's working directory
         env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,

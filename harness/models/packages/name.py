@@ -95,7 +95,7 @@ def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
 
 def _is_version(prefix: str, text: str) -> bool:
     if prefix == NPM:
-        return True  # the pattern has already checked npm's text
+        return True  # the pattern of npm names has already checked the text
     try:
         Version(text)
     except InvalidVersion:

@@ -173,7 +173,8 @@ def _download_folder(home: Path) -> Iterator[Path]:
 def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None:
     """Raises ConfigError if the archive differs from the first download with the same file name."""
     if known is None or known.archive != archive.name:
-        # pip may choose another wheel on this machine; the digests of the wheel's files are compared later.
+        # The digests are not compared, because pip may choose another wheel on this machine. The digests of the
+        # wheel's files are compared later.
         return
     actual = _digest(archive)
     if actual != known.sha256:

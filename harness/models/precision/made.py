@@ -194,7 +194,7 @@ def _write(
     samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
-    """Writes the file, and suppresses the tools' warnings, which address people who call the tools directly."""
+    """Writes the file, and suppresses the tools' warnings, which are meant for people who call the tools directly."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

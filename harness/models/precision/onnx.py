@@ -146,7 +146,7 @@ def write(
 
 
 class _Reader:
-    """Implements ONNX Runtime's CalibrationDataReader: get_next() returns the next feeds, then None."""
+    """Implements ONNX Runtime's CalibrationDataReader: get_next() returns the next feeds, or None at the end."""
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._feeds = iter(feeds)

@@ -17,7 +17,7 @@ from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200
-"""Maximum number of samples that are used, evenly spread over the dataset."""
+"""Maximum number of samples that are used; they are spread evenly over the dataset."""
 
 Feed = Mapping[str, Array]
 """Maps an input's name to an (n, ...) array."""
@@ -32,7 +32,7 @@ class QuantisationSamples(NamedTuple):
     """Number and origin of the samples, as text for people."""
     total: int
     are_scored: bool = False
-    """Whether the accuracy is measured on the same samples because the dataset has no other samples."""
+    """Whether the accuracy is measured on these samples because the dataset has no other samples."""
 
     @property
     def sha256(self) -> str:
@@ -49,7 +49,8 @@ def quantisation_samples(
     synthetic: bool,
     scored: Sequence[int] | None = None,
 ) -> QuantisationSamples:
-    """Returns noise if no sample is scored; otherwise the samples in `folder`, or the dataset's calibration samples.
+    """Returns noise if no sample is scored. Otherwise, returns the samples in `folder`, or the dataset's calibration
+    samples.
 
     batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are scored, or
     None for all. If the dataset has no calibration samples, uses samples that are not scored. If all samples are

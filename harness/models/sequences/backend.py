@@ -118,7 +118,7 @@ class SequenceBackend:
         return _alone_or_named(whole)
 
     def cut(self, samples: Arrays) -> tuple[Arrays, int]:
-        """Returns arrays (frames, ...) by input, with each frame in the file's layout, and the number of frames.
+        """Returns one array (frames, ...) per input, with each frame in the file's layout, and the number of frames.
 
         samples: (n, frames, ...) by input.
         """
@@ -308,8 +308,8 @@ def _padded(rows: Array, size: int) -> Array:
 
 
 def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
-    """Moves the batch axis from the first position to the axis's position in the file, and returns contiguous rows.
-    frames: 1 to put the frame axis first, or 0 for rows without a frame axis.
+    """Moves the batch axis from the first position to its position in the file, and returns contiguous rows. frames: 1
+    to put the frame axis first, or 0 for rows without a frame axis.
     """
     # the manifest's validation ensures that an input without a batch axis has a `value`
     assert axis is not None

@@ -29,7 +29,7 @@ _OF_A_STEP = frozenset(
         "t1",
     ]
 )
-"""Words that distinguish the state before a frame from the state after the frame."""
+"""Words that distinguish the state before a frame from the state after it."""
 
 _STATES = frozenset(
     [
@@ -48,7 +48,7 @@ _STATES = frozenset(
         "recurrent",
     ]
 )
-"""Words that are typical of states: most names of states contain one of these words."""
+"""Words that occur in most names of states."""
 
 _RATE_HZ = 16_000
 _RATES = frozenset(["sr", "rate", "samplerate"])

@@ -18,7 +18,7 @@ from harness.models.sequences.names import is_like_a_state, likely_value, paired
 from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
 
 SIZES = (2, 3)
-"""Batch sizes with which the model is run, to show which axis of an output is the batch axis."""
+"""Batch sizes with which the model is run to find out which axis of an output is the batch axis."""
 
 MOST_TRIALS = 32
 """Maximum number of combinations of batch axes that the search tries."""
@@ -111,7 +111,7 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # The first two sizes are 1 in a state [layers, batch, hidden] with one layer, so the second axis is tried first as
+    # In a state [layers, batch, hidden] with one layer, the first two sizes are 1, so the second axis is tried first as
     # the batch axis.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))

@@ -20,8 +20,8 @@ def detections(
     in [0, 1].
 
     head: (n, 4 + classes, anchors) with centre x, y, width, height in input pixels, then scores.
-    indices: (n,) sample indices. An anchor counts for its best class, if the score of this class is above `score`. If
-    two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
+    indices: (n,) sample indices. An anchor counts only for its best class, and only if the score of this class is above
+    `score`. If two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
     """
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(

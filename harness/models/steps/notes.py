@@ -26,8 +26,8 @@ def transcribed(
 
     activations: (n, frames, pitches, 2), onsets before sounding pitches, as `stack` returns them. A note begins at each
     local maximum of the onsets that is at least `onset`. A note lasts while the activation of the pitch is at least
-    `frame`, but at most until the next note of the same pitch. Up to `gap_frames` frames below `frame` do not end the
-    note. Drops notes shorter than `shortest_frames`.
+    `frame`, but ends at the latest when the next note of the same pitch begins. Up to `gap_frames` frames below `frame`
+    do not end the note. Drops notes shorter than `shortest_frames`.
     """
     if activations.shape[3] != _KINDS:
         shape = show_shape(("n", *activations.shape[1:]))
@@ -53,8 +53,8 @@ def transcribed(
 def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
     """Returns (frame of the onset, frame of the next onset at this pitch, pitch) of each note, in order.
 
-    onsets: (frames, pitches). The first and the last frame are never onsets. Only the first of several equal frames
-    counts.
+    onsets: (frames, pitches). The first and the last frame are never onsets. If several consecutive frames are equal,
+    only the first frame counts.
     """
     inner = onsets[1:-1]
     is_peak = (inner >= least) & (inner > onsets[:-2]) & (inner >= onsets[2:])
@@ -72,6 +72,6 @@ def _end(sounds: Array, gap: int) -> int:
 
     sounds: (frames,) whether the pitch sounds in each frame, starting at the note's onset.
     """
-    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset's own frame always counts
+    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the frame of the onset always counts
     pauses = np.flatnonzero(np.diff(places) > gap + 1)
     return int(places[pauses[0] if len(pauses) else -1]) + 1

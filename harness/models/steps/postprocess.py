@@ -20,14 +20,14 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step, which takes rows and sample indices, and returns rows. If `stack` or `hook` is the first step, this step
-takes all outputs.
+"""One step, which takes rows and sample indices, and returns rows. If the first step is `stack` or `hook`, it takes all
+outputs instead of rows.
 """
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
 """The user's function, which takes outputs and sample indices, and returns an array of n rows, or n arrays. A hook that
-is the first step takes the outputs by name, whichever backend runs. A hook that is a later step takes the rows of the
-previous step.
+is the first step takes the outputs by name, regardless of the backend. A hook that is a later step takes the rows of
+the previous step.
 """
 
 _SMALL = 8192
@@ -85,7 +85,7 @@ def _softmax(rows: Array) -> Array:
 
 
 def _shift(rows: Array, by: int) -> Array:
-    """Adds `by`. Converts integers to int64, like argmax, because 0 - 1 would be 255 in uint8."""
+    """Adds `by`. Converts integers to int64, as argmax does, because 0 - 1 would be 255 in uint8."""
     shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
     return shifted
 
@@ -155,7 +155,9 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """Flattens each answer to one row of numbers. Used if the shape of an answer depends on the input's shape."""
+    """Flattens each answer to one row of numbers, for models in which the shape of an answer depends on the input's
+    shape.
+    """
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: not_finite(outputs),
@@ -217,7 +219,7 @@ def check(
     Returns the possible classes of the answers, or None if the steps do not produce classes.
 
     Raises ConfigError that names the manifest's step if the step cannot process its input. An error in a hook becomes
-    PluginUnavailable, like an error in any code of the user.
+    PluginUnavailable, like any error in the user's code.
     """
     rows, classes = _first_input(steps, output, outputs), None
     for number, step in enumerate(steps):
@@ -346,7 +348,7 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """Returns whether an output contains NaN or +Inf; for a single answer, checks only the winning score, because
+    """Returns whether an output contains NaN or +Inf. For a single answer, checks only the winning score, because
     numpy's argmax returns the position of a row's first NaN.
 
     answers: an array if `outputs` is an array; otherwise unused.

@@ -1,8 +1,8 @@
 """Defines the steps that a manifest may declare, with their options.
 
-In YAML a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown
-steps and options are errors. Defaults are filled in: a recorded step has every option.
-The steps run in datasets/ (untimed) and in harness/models/steps/postprocess.py (timed).
+In YAML, a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown steps and options are
+errors. Defaults are filled in, so that a recorded step lists every option. The steps run in datasets/ (untimed) and in
+harness/models/steps/postprocess.py (timed).
 """
 
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ class Normalise(_Options):
 
 
 class Layout(_Options):
-    """The order of an image's axes; before this step the channels are last."""
+    """The order of an image's axes. Before this step, the channels are last."""
 
     order: Literal["nchw", "nhwc"]
 
@@ -107,7 +107,7 @@ class Tokenise(_Options):
     """The vocabulary's file, in the manifest's folder or in --data-dir."""
     max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
-    """The encoder's output that this input takes."""
+    """The tokeniser's output that becomes this input."""
     lower: bool = True
     stride: Size = 128
     """The distance between SQuAD's document windows, in tokens."""
@@ -115,10 +115,10 @@ class Tokenise(_Options):
 
 
 class Audio(_Options):
-    """Mono sound as float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
+    """Mono sound as float32 in [-1, 1] at `rate`, cut or padded with zeros to `max_seconds`."""
 
     gives: Literal["samples", "length"] = "samples"
-    """The audio samples, or their number without the padding."""
+    """The audio samples, or the number of samples without the padding."""
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
 
@@ -138,7 +138,7 @@ class Column(_Options):
     """The columns of a table that form this input."""
 
     names: Annotated[tuple[str, ...], LISTED, _one_or_more(str)] = ()
-    """Names in order; () for all columns that are neither labels nor in another input."""
+    """Names in order; () selects all columns that are neither labels nor in another input."""
     label: str = "label"
     """The column of the labels; all inputs that set this option must name the same column."""
 
@@ -165,7 +165,7 @@ class Nothing(_Options):
 
 
 class TopK(_Options):
-    """Reduces (n, classes) to (n, k) int64, with the best class first; if two values are equal, the lower class comes
+    """Reduces (n, classes) to (n, k) int64, with the best class first. If two values are equal, the lower class comes
     first.
     """
 
@@ -183,8 +183,8 @@ class Shift(_Options):
 
 
 class Threshold(_Options):
-    """Turns one score per sample, (n) or (n, 1), into the class 1 if the score is above `above`, or else 0; the result
-    is (n) int64.
+    """Turns one score per sample, (n) or (n, 1), into class 1 if the score is above `above`, and into class 0
+    otherwise; the result is (n) int64.
     """
 
     above: Finite = 0.5
@@ -199,10 +199,10 @@ class Stack(_Options):
 class Boxes(_Options):
     """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 per sample.
 
-    The head has centre x, y, width, height in input pixels, then scores. The columns follow MLPerf's
+    The head contains centre x, y, width and height in input pixels, then scores. The columns follow MLPerf's
     detection log: sample index, ymin, xmin, ymax, xmax (as fractions of the input's side), score, class. An anchor
-    counts for its best class if the score of this class is above `score`. If boxes of one class overlap by more than
-    `iou`, only the best box stays.
+    counts only for its best class, and only if the score of this class is above `score`. If boxes of one class overlap
+    by more than `iou`, only the best box stays.
     """
 
     score: Annotated[float, Field(ge=0, le=1)] = 0.001
@@ -214,8 +214,8 @@ class Boxes(_Options):
 class Ctc(_Options):
     """Decodes (n, positions, classes) by CTC's best path into one row of int64 per sample.
 
-    The row has the best class of each position, without repeats and blanks. The manifest's `accuracy.symbols` turns the
-    row into a text.
+    The row contains the best class of each position, without repeats and blanks. The manifest's `accuracy.symbols`
+    turns the row into a text.
     """
 
     blank: Annotated[int, Field(ge=-1)] = 0
@@ -225,9 +225,9 @@ class Ctc(_Options):
 class Notes(_Options):
     """Turns (n, frames, pitches, 2) activations of onsets and pitches into (notes, 3) float32 per sample.
 
-    The columns are onset and end in seconds, and MIDI pitch. A note begins at a local maximum of the onsets of at least
-    `onset`. A note ends with the last frame in which the activation of its pitch is at least `frame`, before more than
-    `gap_frames` lower frames or the next note of this pitch.
+    The columns are onset and end in seconds, and MIDI pitch. A note begins at each local maximum of the onsets that is
+    at least `onset`. A note lasts while the activation of its pitch is at least `frame`, apart from gaps of up to
+    `gap_frames` frames, and ends at the latest when the next note of this pitch begins.
     """
 
     frame_seconds: Positive
@@ -244,8 +244,8 @@ class Notes(_Options):
 class Hook(_Options):
     """Calls `function` in the user's Python `file` next to the manifest, in the timed part.
 
-    The function takes the rows so far (as the first step: the model's outputs) and the sample indices, and returns an
-    array of n rows, or n arrays. The function runs only if the user names the file with --hook.
+    The function takes the previous step's rows (or, as the first step, the model's outputs) and the sample indices, and
+    returns an array of n rows, or n arrays. The function runs only if the user names the file with --hook.
     """
 
     file: Annotated[str, Field(pattern=r"\.py$")]

@@ -42,7 +42,7 @@ class Operators(NamedTuple):
     several: Mapping[str, Sequence[int]]
     """Maps an operator to the positions of the inputs whose numbers the operator moves, or to () for all inputs."""
     arithmetic: frozenset[str]
-    """Operators that compute larger or smaller numbers from all inputs."""
+    """Operators that compute different numbers from all their inputs."""
     choice: Sequence[str]
     """Operators whose first input selects between the second and the third."""
     less: str

@@ -25,7 +25,7 @@ _HARMLESS = frozenset((
     "Dense", "GlobalAveragePooling1D", "InputLayer", "LayerNormalization", "Masking", "Normalization",
     "Softmax",
 ))  # fmt: skip
-"""Layers that do not select rows. All other layers, such as the user's code or nested models, count as unknown.
+"""Layers that do not select rows. All other layers, such as user-defined layers or nested models, count as unknown.
 """
 
 _TABLE = "Embedding"
