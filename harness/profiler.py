@@ -171,5 +171,4 @@ class HasProfiler(Protocol):
     """A backend that reports the kernels it executes."""
 
     def profiler(self) -> Profiler:
-        """Returns a profiler that has not been entered yet. Raises a ConfigError if these options cannot be profiled.
-        """
+        """Returns a profiler that has not been entered yet. Raises a ConfigError if these options cannot be profiled."""

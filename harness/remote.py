@@ -44,8 +44,7 @@ class Reply(NamedTuple):
     """Valid only until the call that received the reply returns."""
 
     def header(self, name: str) -> str | None:
-        """Returns the value of the first header with that name, ignoring case, or None if the reply has no such header.
-        """
+        """Returns the value of the first header with that name, ignoring case, or None if the reply has no such header."""
         for line in self.head.split(b"\r\n")[1:]:
             key, _, value = line.partition(b":")
             if key.strip().lower() == name.lower().encode():
@@ -248,8 +247,7 @@ class HasTotals(Protocol):
     """A Remote whose server may report statistics."""
 
     def totals(self, exchange: Exchange, /) -> ServerTotals | None:
-        """Returns the server's sums, or None if the server does not report statistics. Called before and after a run.
-        """
+        """Returns the server's sums, or None if the server does not report statistics. Called before and after a run."""
 
 
 @runtime_checkable

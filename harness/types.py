@@ -475,8 +475,7 @@ class HasClassNames(Protocol):
     """A dataset whose labels are the numbers of named classes."""
 
     def class_names(self) -> Mapping[int, str]:
-        """Maps a label, or an object's category_id, to the name of its class; empty if the data contain no class names.
-        """
+        """Maps a label, or an object's category_id, to the name of its class; empty if the data contain no class names."""
 
 
 @runtime_checkable
@@ -599,8 +598,7 @@ class Score:
 
 
 class Metric(Protocol):
-    """Scores answers against labels. The harness constructs it as `Metric(dtype)`, with the dtype of an answer's row.
-    """
+    """Scores answers against labels. The harness constructs it as `Metric(dtype)`, with the dtype of an answer's row."""
 
     def __init__(self, dtype: str, /) -> None: ...
 

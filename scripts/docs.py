@@ -29,7 +29,9 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # import the harness of this checkout, even if another one is installed
+sys.path.insert(
+    0, str(ROOT)
+)  # import the harness of this checkout, even if another one is installed
 
 from harness.cli.main import main as harness  # noqa: E402
 from harness.cli.parser import MOST_COLUMNS  # noqa: E402

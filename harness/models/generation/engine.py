@@ -291,8 +291,7 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy of the logits. For answers that are still too short, the end tokens' logits are set to -inf.
-        """
+        """Returns a copy of the logits. For answers that are still too short, the end tokens' logits are set to -inf."""
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:

@@ -139,8 +139,7 @@ def write(template: Path, path: Path) -> None:
 
 
 def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """Replaces the 1 with 0 in each Reshape of activations to [1, ...], so that the Reshape keeps the first dimension.
-    """
+    """Replaces the 1 with 0 in each Reshape of activations to [1, ...], so that the Reshape keeps the first dimension."""
     from onnx import numpy_helper
 
     for node in nodes:

@@ -1,5 +1,4 @@
-"""Chooses the model file among the files of a repository or a package, and finds the other files that the model reads.
-"""
+"""Chooses the model file among the files of a repository or a package, and finds the other files that the model reads."""
 
 import posixpath
 from collections.abc import Collection

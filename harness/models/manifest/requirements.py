@@ -88,6 +88,8 @@ def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
     # The search comes last, because searching for another distribution takes half a second.
     except PackageNotFoundError:
         for distribution in packages_distributions().get(module, ()):
-            with suppress(PackageNotFoundError):  # the distribution may have been removed since it was found
+            with suppress(
+                PackageNotFoundError
+            ):  # the distribution may have been removed since it was found
                 return distribution, version(distribution)
     return None, None

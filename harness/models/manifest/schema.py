@@ -489,7 +489,7 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
 
 
 class Manifest(_Strict):
-    """docs/manifest.md and the JSON schema for editors contain each field's text."""
+    """One model. docs/manifest.md and the JSON schema for editors contain each field's text."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """The model's name in result folders and in the cache: letters, digits, `.`, `_`, `-`."""

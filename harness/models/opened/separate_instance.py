@@ -134,8 +134,7 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read the declarations in the backend's class. Raises the backend's import errors.
-        """
+        """Starts the process only to read the declarations in the backend's class. Raises the backend's import errors."""
         self._start()
         try:
             self._channel.send("declare", name=self._name)
