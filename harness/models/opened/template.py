@@ -26,7 +26,7 @@ from harness.models.manifest.package_model import package_model
 from harness.models.opened import decoders
 from harness.models.opened.loading import inputs_of
 from harness.models.packages.name import PackageName
-from harness.models.sequences.names import paired
+from harness.models.sequences.names import is_batch, paired
 from harness.models.sequences.propose import GUESSED_SIZE, NO_SAMPLES, Proposal, propose
 from harness.models.tables.tables import tables_of
 from harness.types import (
@@ -182,7 +182,10 @@ def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Pr
     )
     later = [size for spec in specs for size in _sizes_after(spec, shapes)]
     known = all(isinstance(size, int) for size in later)
-    has_batch_behind = any(isinstance(size, str) and "batch" in size.lower() for size in later)
+    named = {size for size in later if isinstance(size, str)}
+    firsts = {spec.shape[0] for spec in specs if spec.shape}
+    # A size that is the first of one input and a later one of another is the batch, whatever its name.
+    has_batch_behind = any(map(is_batch, named)) or bool(named & firsts)
     if not (has_pairs or known or has_batch_behind):
         return None
     found, _ = propose(backend, specs, shapes)

@@ -1,7 +1,7 @@
 """Recognises by name which inputs and outputs hold the same state, and guesses the values of constants."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _OF_A_STEP = frozenset(
@@ -50,6 +50,12 @@ _STATES = frozenset(
 )
 """Words that occur in most names of states."""
 
+_BATCH = ("b", "bs", "n")
+"""Short names of the batch size."""
+
+_AFTER = "_1"
+"""End of a `state_key` with the additional number 1."""
+
 _RATE_HZ = 16_000
 _RATES = frozenset(["sr", "rate", "samplerate"])
 
@@ -59,7 +65,7 @@ def state_key(name: str) -> str:
     words = _words(name)
     kept = [word for word in words if word not in _OF_A_STEP and not word.isdigit()] or words
     *front, last = kept
-    if len(last) == 2 and last[1] == "n" and last[0] in _STATES:  # hn, cn
+    if len(last) == 2 and last[1] == "n" and last[0] in "hcs":  # hn, cn, sn
         last = last[0]
     numbers = [word for word in words if word.isdigit() and word != "0"]
     return "_".join([*front, last, *numbers])
@@ -68,6 +74,11 @@ def state_key(name: str) -> str:
 def is_like_a_state(name: str) -> bool:
     """Returns whether the name contains a word that is common in names of states."""
     return any(word in _STATES for word in state_key(name).split("_"))
+
+
+def is_batch(size: str) -> bool:
+    """Returns whether the name of an open size denotes the batch."""
+    return "batch" in size.lower() or size.lower() in _BATCH
 
 
 def likely_value(name: str, dtype: str) -> bool | int | float:
@@ -80,19 +91,29 @@ def likely_value(name: str, dtype: str) -> bool | int | float:
 
 
 def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
-    """Maps input names to output names that have the same `state_key`, if the key is unique."""
-    keys = {side: _by_key(names) for side, names in (("in", inputs), ("out", outputs))}
+    """Maps input names to output names that have the same `state_key`, if the key is unique.
+
+    If an output's key has the additional number 1, the output is the state after the frame: `h0` and `h1`. In a name of
+    an input, this number is a layer's number.
+    """
+    before, after = (
+        _by_key(map(state_key, inputs), inputs),
+        _by_key(map(state_key, outputs), outputs),
+    )
+    if not any(key.endswith(_AFTER) for key in before):
+        stepped = (state_key(name).removesuffix(_AFTER) for name in outputs)
+        after = {**_by_key(stepped, outputs), **after}
     return {
-        names[0]: keys["out"][key][0]
-        for key, names in keys["in"].items()
-        if len(names) == 1 and len(keys["out"].get(key, ())) == 1
+        names[0]: after[key][0]
+        for key, names in before.items()
+        if len(names) == 1 and len(after.get(key, ())) == 1
     }
 
 
-def _by_key(names: Mapping[str, object]) -> dict[str, list[str]]:
+def _by_key(keys: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(state_key(name), []).append(name)
+    for key, name in zip(keys, names, strict=True):
+        found.setdefault(key, []).append(name)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import one_line
-from harness.models.sequences.names import is_like_a_state, likely_value, paired
+from harness.models.sequences.names import is_batch, is_like_a_state, likely_value, paired
 from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
 
 SIZES = (2, 3)
@@ -90,7 +90,7 @@ def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
     sizes.
     """
     open_sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
-    names = {size for size in open_sizes if "batch" in size.lower()}
+    names = {size for size in open_sizes if is_batch(size)}
     names = names or {size for size in open_sizes if open_sizes.count(size) > 1}
     choices = [_choices(spec.shape, names) for spec in specs]
     for axes in product(*choices):

@@ -95,12 +95,12 @@ def scaled(path: Path) -> Path:
     return write(path, nodes, inputs, [value("y", ("batch", 4))])
 
 
-def time_major(path: Path) -> Path:
+def time_major(path: Path, batch: str = "batch") -> Path:
     """Writes a model that sums x [time, batch, 6] over time into y [batch, 6]."""
     node = helper.make_node("ReduceSum", ["x", "first"], ["y"], keepdims=0)
-    inputs = [value("x", (4, "batch", FEATURES))]
+    inputs = [value("x", (4, batch, FEATURES))]
     weights = {"first": np.array([0])}
-    return write(path, [node], inputs, [value("y", ("batch", FEATURES))], weights)
+    return write(path, [node], inputs, [value("y", (batch, FEATURES))], weights)
 
 
 def detections(path: Path) -> Path:

@@ -16,6 +16,7 @@ from harness.models.manifest.layout import layout_of
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.opened.template import manifest_of
 from harness.models.sequences.backend import SequenceBackend
+from harness.models.sequences.names import paired
 from harness.models.steps.postprocess import by_frame, postprocessor
 from harness.types import Array, Batch, Step, TensorSpec
 from tests.builders.backends import setup
@@ -45,10 +46,10 @@ def opened(path: Path, changes: dict[str, Any] | None = None, most: int = 4) -> 
     return SequenceBackend(OrtBackend, layout, setup(path, inputs=specs, max_batch=most))
 
 
-@pytest.mark.parametrize("batch", ["batch", None, 1])
+@pytest.mark.parametrize("batch", ["batch", None, 1, "n", "rows"])
 def test_init_finds_the_states_of_an_lstm(batch: int | str | None, tmp_path: Path) -> None:
     found = content(nets.lstm(tmp_path / "m.onnx", batch))
-    size = batch or "batch"
+    size = batch if batch == 1 else "batch"
     state = {"dtype": "float32", "shape": [1, size, 5], "batch_axis": 1, "start": 0}
     assert found["states"] == {"h0": {"output": "hn", **state}, "c0": {"output": "cn", **state}}
     assert found["inputs"] == [{"name": "x", "dtype": "float32", "shape": [size, 6]}]
@@ -83,6 +84,32 @@ def test_init_finds_the_batch_of_a_time_major_gru(
     assert (frame["shape"], frame["batch_axis"]) == ([1, "batch", 6], 1)
     assert found["outputs"] == [{"name": "y", "batch_axis": 2}]
     assert found["states"]["state"]["batch_axis"] == 1
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ("x h0 c0", "y c1 h1", {"h0": "h1", "c0": "c1"}),  # 1: after the frame
+        ("x h0 h1", "y h1_out h0_out", {"h0": "h0_out", "h1": "h1_out"}),  # 1: a layer
+        ("x h0 h1", "y h1", {"h1": "h1"}),
+        ("x s", "y sn", {"s": "sn"}),
+        ("x h0", "y h1 hn", {"h0": "hn"}),
+    ],
+)
+def test_numbers_in_names_are_steps_or_layers(
+    inputs: str, outputs: str, expected: dict[str, str]
+) -> None:
+    """Bug: h0 was paired with c1, and c0 with h1, by their order."""
+    names = (dict.fromkeys(side.split()) for side in (inputs, outputs))
+    assert paired(*names) == expected
+
+
+def test_init_finds_a_batch_with_a_short_name_after_the_first_axis(tmp_path: Path) -> None:
+    """Bug: the first axis was taken for a fixed batch of 4."""
+    found = content(nets.time_major(tmp_path / "m.onnx", "b"))
+    (x,) = found["inputs"]
+    assert (x["shape"], x["batch_axis"]) == ([4, "batch", 6], 1)
+    assert found["max_batch"] == 8
 
 
 def test_init_finds_a_state_with_the_batch_first(tmp_path: Path) -> None:
