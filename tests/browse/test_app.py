@@ -715,3 +715,25 @@ def test_the_verb_refuses_what_it_cannot_serve(
     assert "does not exist: pass a folder of results" in err
     assert "--port 70000: it must be between 0 and 65,535" in err
     assert "203.0.113.7:9470 cannot be used" in err
+
+
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [
+        ("/", ("/", "page")),
+        ("/history", ("/history", "page")),
+        ("/studies", ("/studies", "page")),
+        ("/run/server", ("/", "true")),
+        ("/run/broken", ("/", "true")),
+        ("/study/again", ("/studies", "true")),
+        (PAIR, ("/", "true")),
+    ],
+)
+def test_every_page_marks_its_entry_in_the_navigation(
+    results: Path, client: TestClient, path: str, current: tuple[str, str]
+) -> None:
+    """Bug: the pages of runs, studies and comparisons marked no entry."""
+    for name, file in (("broken", "result.json"), ("again", "repeats.json")):
+        (results / name).mkdir()
+        (results / name / file).write_text("{}")
+    assert re.findall(r'<a href="([^"]+)" aria-current="(\w+)">', page(client, path)) == [current]
