@@ -76,6 +76,8 @@ _ENVIRONMENT.filters |= {
         if code in CODES
         else "a code that this version does not know"
     ),
+    "year": lambda text: text[:4],
+    "untimed": lambda path: path[21:] if run_folder.TIMED.fullmatch(path) else path,
     "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),

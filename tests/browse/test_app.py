@@ -89,7 +89,9 @@ def test_a_run_without_the_number_comes_last_in_both_directions(client: TestClie
 
 def test_a_row_has_a_chip_for_doubts_and_offline_has_no_p99(client: TestClient) -> None:
     rows = html.unescape(page(client, "/?text=offline").partition("<tbody>")[2])
-    assert 'class="chip uncertain" tabindex="0">2 doubts<span class="tip" role="tooltip">' in rows
+    assert (
+        'tabindex="0">2<span class="word"> doubts</span><span class="tip" role="tooltip">' in rows
+    )
     for code in ("short-run", "steal"):
         assert f"<b>{code}</b>: {CODES[code].meaning}" in rows
     assert '<td data-head="p99" class="number">-</td>' in rows
@@ -104,6 +106,24 @@ def test_a_row_has_a_chip_for_each_reason(results: Path, client: TestClient) -> 
     rows = html.unescape(page(client, "/?text=server").partition("<tbody>")[2])
     tip = f'slo-missed<span class="tip" role="tooltip">{CODES["slo-missed"].meaning}</span>'
     assert f'<span class="chip bad" tabindex="0">{tip}' in rows
+
+
+def test_several_reasons_have_one_chip_so_that_a_run_has_one_line(
+    results: Path, client: TestClient
+) -> None:
+    path = results / "server/result.json"
+    content = json.loads(path.read_text())
+    reasons = [{"code": code, "text": "late"} for code in ("slo-missed", "batch-failed")]
+    path.write_text(json.dumps({**content, "verdict": "INVALID", "reasons": reasons}))
+    rows = html.unescape(page(client, "/?text=server").partition("<tbody>")[2])
+    assert '<span class="chip bad" tabindex="0">2<span class="word"> reasons</span>' in rows
+    assert f"<b>batch-failed</b>: {CODES['batch-failed'].meaning}" in rows
+
+
+def test_a_name_by_the_harness_does_not_repeat_the_start(results: Path, client: TestClient) -> None:
+    name = "2026-11-28T14-01-57Z-server-ort-digits"
+    (results / "server").rename(results / name)
+    assert f'title="{name}">server-ort-digits</a>' in page(client, "/")
 
 
 def test_pages_of_the_list_keep_the_filters_and_the_picked_runs(
@@ -494,7 +514,9 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
     assert [line for line in shown if line in head] == head
     assert typeset("\n".join(head)) in page(client, f"/run/{name}")
     short = headline_in_short(result)
-    assert f'<td data-head="Answer">{typeset(html.escape(short))}</td>' in page(client, "/")
+    assert f'title="{typeset(html.escape(short))}">{typeset(html.escape(short))}</td>' in page(
+        client, "/"
+    )
     assert short == re.sub(r" \(an interval needs .*?\)", "", answer.headline)
 
 
