@@ -297,6 +297,11 @@ def _html(text: str) -> str:
     return text if isinstance(text, Html) else _CODE.sub(r"<code>\1</code>", escape(text))
 
 
+def whole(text: str) -> Html:
+    """Returns a text as HTML that stays in one line, such as a date, which would break at its hyphens."""
+    return Html(f'<span class="whole">{escape(text)}</span>')
+
+
 def with_meanings(text: str) -> Html:
     """Returns a text as HTML in which a verdict is a badge, and each code of a reason or doubt is a chip that shows
     its meaning.

@@ -144,7 +144,10 @@ def test_newest_run_is_compared_with_the_range_of_the_runs_before(
 
 
 def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
-    _, first, offline = history(rows(results), reports_in(results, results / "page.html"))
+    (first,) = history(
+        rows(results, scenario="server", host="alpha", model="digits"),
+        reports_in(results, results / "page.html"),
+    )
     line, crosses = figure(first, "Latency").data
     assert line["name"] == "p99"
     assert line["x"] == ["01-01 10:00:00", "01-07 10:00:00"]
@@ -154,7 +157,6 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     assert [f.title for f in first.figures] == ["Latency", *more]
     # P50 has no plot, because a flat line would show nothing more.
     assert "Without a change: p50 1.00 ms." in text(first)
-    assert [f.title for f in offline.figures] == ["Throughput"]
     # Bug: the axis reached 101 %.
     assert figure(first, "Accuracy top1").layout["yaxis"]["maxallowed"] == 100
 
@@ -232,9 +234,54 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
     drawn = figure(article, "Latency")
-    ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
+    ((x, letter),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
     assert x == 1.5  # between the second run and the third
-    assert text == f"onnxruntime 1.24.1, harness {'b' * 7}"
+    # Bug: the names of the versions covered the lines of each plot.
+    assert letter == "A"
+    version = f"onnxruntime 1.24.1, harness {'b' * 7} from 01-12 10:00:00 on"
+    assert f'<b>A</b>\u00a0<span class="whole">{version}</span>' in text(article)
+
+
+def test_workload_with_few_runs_has_a_table_only_beside_others(results: Path) -> None:
+    """Bug: two points filled a plot, and the page of 34 runs was 9,000 pixels long on a phone."""
+    for day in range(10, 14):
+        database.add(results, f"own-{day}", measured(day, 1000, day, 99.0, 0.4, model="own"))
+    few = measured(14, 1000, 6, 99.0, 0.4, model="own", scenario="single-stream")
+    database.add(results, "few-1", few)
+    database.add(results, "few-2", few)
+    linked = reports_in(results, results / "page.html")
+    overview, *both = history(rows(results, model="own"), linked)
+    drawn = {re.sub("<.*?>", "", one.head[0]): bool(one.figures) for one in both}
+    assert drawn == {
+        "own on digits · single-stream · ort": False,
+        "own on digits · server · ort · 1,000 queries/s": True,
+    }
+    # The machine of all runs is named once.
+    assert text(overview).count("alpha") == 1
+    assert not any("alpha" in text(one) for one in both)
+    (alone,) = history(rows(results, model="own", scenario="single-stream"), linked)
+    assert alone.head[0].startswith("<h1>History")
+
+
+def test_history_names_at_most_six_starts_the_newest_among_them(results: Path) -> None:
+    for day in range(10, 25):
+        database.add(results, f"own-{day}", measured(day, 1000, day, 99.0, 0.4, model="own"))
+    (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
+    axis = figure(article, "Latency").layout["xaxis"]
+    assert axis["ticktext"] == [f"01-{day}<br>10:00" for day in (24, 21, 18, 15, 12)]
+    assert len(axis["categoryarray"]) == 15
+
+
+def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
+    for day in range(15, 18):
+        bad = measured(day, 1000, 20, 99.0, 0.4, verdict="INVALID", model="own")
+        database.add(results, f"own-{day}", bad)
+    database.add(results, "own-14", measured(14, 1000, 5, 99.0, 0.4, model="own"))
+    first, *_ = history(rows(results), reports_in(results, results / "page.html"))
+    (row,) = [r for r in text(first).split("<tr>") if "own on digits" in r]
+    assert 'p99 20.0 ms <span class="badge invalid">INVALID</span>' in row.replace("\u00a0", " ")
+    assert row.count('<circle class="reason"') == 3
+    assert row.count('fill="currentColor"') == 1
 
 
 def test_the_history_shows_token_times(results: Path) -> None:

@@ -5,14 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from string import ascii_uppercase
+from typing import Any, NamedTuple
 
-from harness.core.units import (
-    counted,
-    show_percent,
-)
+from harness.core.units import counted, show_percent
 from harness.results.numbers import Number
-from harness.results.pages.page import Article, Figure, Html, table, with_meanings
+from harness.results.pages.page import Article, Figure, Html, aligned_table, whole, with_meanings
 from harness.results.pages.runs.overview import Overview, first_articles
 from harness.results.pages.runs.rows import (
     Linked,
@@ -27,6 +25,9 @@ from harness.results.pages.words import words
 
 LEAST_POINTS = 2
 """Minimum number of points in a plot."""
+
+_FEWEST_DRAWN = 4
+"""Minimum number of runs in a workload that has plots on a page of several workloads."""
 
 _LISTED = 50
 
@@ -54,18 +55,29 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
         key += (row["dataset"], row["dataset_digest"] or "", row["host"] or "-")
         groups.setdefault(key, []).append(row)
 
-    def article(key: Sequence[str], members: Sequence[Row]) -> Article:
-        rows = _table(members, linked)
-        return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
+    # With two or three points, a plot shows no more than the table, but takes the room of ten rows.
+    several = sum(len(members) > 1 for members in groups.values())
+    fewest = LEAST_POINTS if several == 1 else _FEWEST_DRAWN
 
-    return first_articles(groups, _PAGE, article, linked)
+    hosts = {key[-1] for key in groups}
+    is_shared = len(hosts) == 1 < len(groups)
+    introduction = _INTRODUCTION
+    if is_shared:
+        introduction += f'<p class="quiet">All runs are on {escape(*hosts)}.</p>'
+
+    def article(key: Sequence[str], members: Sequence[Row]) -> Article:
+        figures = list(_figures(members[::-1])) if len(members) >= fewest else []
+        head = _head(key, members, "" if is_shared else f" on {key[-1]}", has_plots=bool(figures))
+        return Article(list(head), figures, [_table(members, linked)])
+
+    return first_articles(groups, _PAGE._replace(introduction=introduction), article, linked)
 
 
 _INTRODUCTION = (
     "<h1>History: the numbers of each workload, run after run</h1>"
-    '<p class="quiet">A plot shows the runs of one workload on one machine in order, the newest on the right. A '
-    "line connects VALID runs; a cross is an INVALID run. A dotted line marks the first run with a different version. "
-    "The table judges nothing: settings may differ from run to run, and compare shows how, and whether a change is more than noise.</p>"
+    '<p class="quiet">A plot shows the runs of one workload on one machine, the newest on the right; a line connects '
+    f"VALID runs. Workloads with fewer than {_FEWEST_DRAWN} runs have only a table. Settings may differ from run to "
+    "run: compare shows how, and whether a change is more than noise.</p>"
 )
 
 
@@ -74,9 +86,11 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
     newest, main = members[0], main_number(members[0])
     invalid = sum(row["verdict"] != "VALID" for row in members)
     runs = f"{len(members)}, {invalid} INVALID" if invalid else f"{len(members)}"
-    started = str(newest["started"])[:16].replace("T", " ")
+    started = whole(str(newest["started"])[:16].replace("T", " "))
     if main is None or newest["verdict"] != "VALID":
-        return (runs, started, f"{main_text(newest)}, {newest['verdict']}", "-", _spark(members))
+        result = f"{escape(main_text(newest))} {with_meanings(newest['verdict'])}"
+        shown_result = Html(f'<span class="whole">{result}</span>')
+        return (runs, started, shown_result, "", _spark(members))
     found = (numbers(row).get(main[0]) for row in members[1:] if row["verdict"] == "VALID")
     before = [number.value for number in found if number is not None]
     return (runs, started, main_text(newest), _against(main[1], before), _spark(members))
@@ -87,7 +101,7 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     changes.
     """
     if not before:
-        return "-"
+        return ""
     middle = median(before)
     change = show_percent(newest.value / middle - 1, 1, signed=True) if middle else "-"
     if len(before) < _FEWEST_BEFORE:
@@ -101,25 +115,40 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
 
 
 def _spark(members: Sequence[Row]) -> str:
-    """Draws the main number of a workload's runs as a small line from zero, with a point at the newest run."""
+    """Draws the main number of a workload's runs as a small line from zero through the VALID runs. A filled point is
+    the newest VALID run, and a hollow point is an INVALID run.
+    """
     main = main_number(members[0])
     if main is None:
         return ""
-    found = [(row, numbers(row).get(main[0])) for row in members[:_LISTED][::-1]]
-    values = [n.value for row, n in found if n is not None and row["verdict"] == "VALID"]
+    found = [
+        (row["verdict"] == "VALID", number.value)
+        for row in members[:_LISTED][::-1]
+        if (number := numbers(row).get(main[0])) is not None
+    ]
+    values = [value for _, value in found]
     if len(values) < LEAST_POINTS or min(values) < 0 or max(values) == 0:
         return ""
     step, edge = (_SPARK_WIDTH - 8) / (len(values) - 1), 4
     points = [
-        (edge + i * step, _SPARK_HEIGHT - edge - value / max(values) * (_SPARK_HEIGHT - 2 * edge))
-        for i, value in enumerate(values)
+        (
+            is_valid,
+            f"{edge + i * step:.1f}",
+            f"{_SPARK_HEIGHT - edge - value / max(values) * (_SPARK_HEIGHT - 2 * edge):.1f}",
+        )
+        for i, (is_valid, value) in enumerate(found)
     ]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    x, y = points[-1]
+    valid = [(x, y) for is_valid, x, y in points if is_valid]
+    marks = [
+        f'<circle class="reason" stroke="currentColor" cx="{x}" cy="{y}" r="3"/>'
+        for is_valid, x, y in points
+        if not is_valid
+    ]
+    marks += [f'<circle cx="{x}" cy="{y}" r="3" fill="currentColor"/>' for x, y in valid[-1:]]
     return Html(
         f'<svg class="interval" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" width="{_SPARK_WIDTH}" '
         f'height="{_SPARK_HEIGHT}" stroke="currentColor" fill="none" aria-hidden="true">'
-        f'<polyline points="{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="currentColor"/></svg>'
+        f'<polyline points="{" ".join(f"{x},{y}" for x, y in valid)}"/>{"".join(marks)}</svg>'
     )
 
 
@@ -139,16 +168,22 @@ _PAGE = Overview(
 )
 
 
-def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
+def _head(
+    key: Sequence[str], members: Sequence[Row], where: str, *, has_plots: bool
+) -> Iterator[str]:
+    """Yields the top of an article. where: the machine, if the page does not name it."""
     yield f"<h1>{escape(_title(key))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
-    summary = f"{counted(len(members), 'run')} on {key[-1]}"
+    summary = f"{counted(len(members), 'run')}{where}"
     summary += f", {invalid} of them INVALID" if invalid else ""
     summary += f", {removed} with removed folders" if removed else ""
     same = [f"{words(name)} {shown(one)}" for name, one in _same(members).items()]
     summary += f". Without a change: {', '.join(same)}" if same else ""
     yield f'<p class="quiet">{escape(summary)}.</p>'
+    if has_plots and (changes := _changes(members[::-1])):
+        named = (f"<b>{one.letter}</b>\u00a0{whole(one.text)}" for one in changes)
+        yield f'<p class="quiet">Versions (dotted lines): {"; ".join(named)}.</p>'
 
 
 def _same(members: Sequence[Row]) -> dict[str, Number]:
@@ -182,7 +217,8 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
     oldest first.
     """
     measured = [(row, numbers(row)) for row in members]
-    marks, same = _versions(members), _same(members)
+    marks = [_mark(change) for change in _changes(members)]
+    same, axis = _same(members), _starts(members)
     families: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for _, values in measured for name in values):
         known = sum(name in values for _, values in measured)
@@ -200,14 +236,11 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             "",
             _one_key(data),
             {
-                "xaxis": {
-                    "type": "category",
-                    "categoryarray": [_start(row) for row in members],
-                    "title": "start, UTC",
-                    "nticks": _MOST_TICKS,
-                },
+                "xaxis": axis,
                 "yaxis": yaxis,
                 "showlegend": True,
+                # The letters of the marks are between the plot and the legend.
+                "legend": {"y": 1.1 if marks else 1.02},
                 "shapes": marks,
             },
             height_rem=18,
@@ -224,7 +257,7 @@ def _lines(
     if valid:
         yield {**_trace(valid), "mode": "lines+markers", "name": _family(name)[1]}
     if invalid:
-        cross = {"symbol": "x-thin-open", "size": 10, "color": "#b8301f"}
+        cross = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
         yield {**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross}
 
 
@@ -238,13 +271,23 @@ def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return keyed
 
 
-def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
-    """Draws a line before each run whose version of the framework or harness differs from the previous run's. members:
-    oldest first.
+class _Change(NamedTuple):
+    """A change of version between two runs."""
 
-    Marks only the last _MOST_MARKS changes, so that the labels stay readable.
+    letter: str
+    place: float
+    """Position on the axis of a plot, where the oldest run is at 0."""
+    text: str
+    """The new versions and the first run that has them."""
+
+
+def _changes(members: Sequence[Row]) -> list[_Change]:
+    """Returns the changes of the framework's and the harness's version from run to run. members: oldest first.
+
+    Returns only the last _MOST_MARKS changes, so that the plots stay readable. A letter stands for the versions, because
+    their names would overlap.
     """
-    marks = []
+    found = []
     for place, (before, row) in enumerate(pairwise(members)):
         changed = [
             f"{prefix}{str(row[key])[:length]}"
@@ -255,11 +298,35 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
             if row[key] and before[key] and row[key] != before[key]
         ]
         if changed:
-            label = {"text": escape(", ".join(changed)), "padding": 4}
-            across = {"x0": place + 0.5, "x1": place + 0.5, "y0": 0, "y1": 1, "yref": "paper"}
-            dotted = {"line": {"dash": "dot", "width": 1}, "label": label}
-            marks.append({"type": "line", **across, **dotted})
-    return marks[-_MOST_MARKS:]
+            found.append((place + 0.5, f"{', '.join(changed)} from {_start(row)} on"))
+    last = found[-_MOST_MARKS:]
+    return [_Change(letter, *change) for letter, change in zip(ascii_uppercase, last, strict=False)]
+
+
+def _mark(change: _Change) -> dict[str, Any]:
+    """Draws a line with the letter of a change above the plot."""
+    across = {"x0": change.place, "x1": change.place, "y0": 0, "y1": 1, "yref": "paper"}
+    where = {"textposition": "end", "textangle": 0, "xanchor": "center", "yanchor": "bottom"}
+    dotted = {"line": {"dash": "dot", "width": 1}, "label": {"text": change.letter, **where}}
+    return {"type": "line", **across, **dotted}
+
+
+def _starts(members: Sequence[Row]) -> dict[str, Any]:
+    """Returns the axis of the runs' starts. members: oldest first.
+
+    Names at most _MOST_TICKS runs, the newest and others at the same distance, in two short lines: plotly would turn a
+    long text on a narrow screen and cut it off at the edge.
+    """
+    named = members[::-1][:: -(-len(members) // _MOST_TICKS)]
+    texts = [_start(row)[:11].replace(" ", "<br>") for row in named]
+    return {
+        "type": "category",
+        "categoryarray": [_start(row) for row in members],
+        "title": "start, UTC",
+        "tickvals": [_start(row) for row in named],
+        "ticktext": texts,
+        "tickangle": 0,
+    }
 
 
 def _start(row: Row) -> str:
@@ -280,25 +347,36 @@ def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
         "y": [float(f"{number.value:.6g}") for _, number in points],
         # Otherwise a point on the edge, such as an accuracy of 100 %, would be clipped.
         "cliponaxis": False,
+        "customdata": [shown(number) for _, number in points],
         "text": [hover(row) for row, _ in points],
+        "hovertemplate": "%{customdata}<br>%{text}",
     }
 
 
 def hover(row: Row) -> str:
     """Returns the text that plotly shows at a point. The text is escaped, because plotly interprets some HTML."""
     commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
-    return escape(f"{row['folder']}{commit} {row['reasons']}")
+    verdict = row["verdict"] if row["verdict"] != "VALID" else ""
+    return escape(f"{row['folder']}{commit} {verdict} {row['reasons']}").strip()
 
 
 def _table(members: Sequence[Row], linked: Linked) -> str:
     measured = [(row, numbers(row)) for row in members[:_LISTED]]
-    names = list(dict.fromkeys(name for _, values in measured for name in values))
+    known = dict.fromkeys(name for _, values in measured for name in values)
+    # The head of the article has the numbers that all runs share.
+    shared = {n for n in _same(members) if all(n in values for _, values in measured)}
+    names = [name for name in known if name not in shared]
+    # The reasons come last, because the numbers must be visible on a narrow screen without scrolling.
+    has_reasons = any(row["reasons"] for row, _ in measured)
     rows = [
         (
             linked(row),
-            with_meanings(f"{row['verdict']} {row['reasons']}"),
+            with_meanings(row["verdict"]),
             *(shown(values.get(name)) for name in names),
+            *([with_meanings(row["reasons"])] if has_reasons else []),
         )
         for row, values in measured
     ]
-    return table(("run", "verdict", *map(words, names)), rows, numbers=len(names), cards=True)
+    last = ["reasons"] if has_reasons else []
+    heads = ("run", "verdict", *map(words, names), *last)
+    return aligned_table(heads, rows, [False] * 2 + [True] * len(names) + [False] * len(last))
