@@ -236,6 +236,7 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     if scenario.all_at_once:
         about += " It shows how long a sample waited for the samples that were issued with it."
     columns = [Column("percentile"), Column("latency", "ns")]
+    about += "" if journal else _other_p99(latency, intervals)
     notes: list[str] = []
     if intervals:
         level = show_percent(intervals["level"])
@@ -251,6 +252,14 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
     rows = [row[: len(columns)] for row in cells]
     return Table("latency", "Latency", about, columns, rows, notes)
+
+
+def _other_p99(latency: Mapping[str, Any], intervals: Mapping[str, Any]) -> str:
+    """Returns a sentence about the p99 in the plots of a page, which LoadGen does not measure; "" if both are equal."""
+    ours = (intervals.get("p99") or {}).get("journal")
+    if ours is None or show_ns(ours) == show_ns(latency["p99"]):
+        return ""
+    return f" The plots show the journal's latencies, whose p99 is {show_ns(ours)}."
 
 
 def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
