@@ -36,7 +36,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     if entry is None or entry.row is None or entry.study is not None:
         return Heading()
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
-    title = " · ".join(names)
+    title = " · ".join(dict.fromkeys(names))
     with suppress(OSError, HarnessError), reading(entry.path):
         # The run writes FINDINGS before it loads the model.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]

@@ -267,7 +267,8 @@ class Watching:
         verdict = read_row(self._index.root, path)["verdict"]
         result = read(self._index.root, f"{path}/{run_folder.RESULT}")
         reason = next((one["text"] for one in result["reasons"]), "")
-        return verdict, reason, tiles.tiles(result)
+        final = [one._replace(label=f"{one.label}, final") for one in tiles.tiles(result)]
+        return verdict, reason, final
 
     def _done(self, path: str) -> str:
         """Renders a search's finished runs, oldest first."""

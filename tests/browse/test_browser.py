@@ -261,7 +261,7 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
             expect(page.locator(".tiles")).to_contain_text(text)
         expect(page.locator("#panel")).to_contain_text(re.compile(r"about \d+\ss left"))
         page.get_by_text("Stages since the start").click()
-        expect(page.get_by_role("row", name="issue_delay")).to_be_visible()
+        expect(page.get_by_role("row", name="issue delay")).to_be_visible()
         for name in ("rate", "latency", "queue", "stages", "cores"):
             expect(page.locator(f".chart[data-name={name}] path").first).to_be_visible()
         for name in ("tokens", "nodes", "watts"):

@@ -15,7 +15,8 @@ from starlette.testclient import TestClient
 
 from harness.browse import index, live, watching
 from harness.browse.app import make_app
-from harness.browse.index import Index
+from harness.browse.heading import heading
+from harness.browse.index import Entry, Index
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.watching import Watching
 from harness.core.config.parse import Endpoint, Slo
@@ -99,6 +100,11 @@ def asked(results: Path, **options: Any) -> str:
     return client.get(f"/live/{RUN}").text
 
 
+def test_heading_names_a_model_and_dataset_of_one_name_once(tmp_path: Path) -> None:
+    row = {"scenario": "server", "backend": "ort", "model": "digits", "dataset": "digits"}
+    assert heading(tmp_path, Entry("run", "", row=row)).title == "server · ort · digits"
+
+
 @pytest.mark.usefixtures("endpoint")
 def test_the_heading_is_complete_before_the_first_query(results: Path) -> None:
     options = {"scenario": "server", "duration": "2min", "slo": "p90=5ms", "target_qps": 300.0}
@@ -169,6 +175,7 @@ def test_events_end_with_the_run(
     assert '<dl class="tiles">' in last
     assert "so far" not in last  # bug: the numbers of the last second stood beside the verdict
     assert "in the last second" not in last
+    assert last.count(", final</dt>") == last.count("<dt>")
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     assert '<a id="next" href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
     assert client.get(f"/events/{RUN}").status_code == 404

@@ -54,7 +54,7 @@ function add(parent, name, attributes, text) {
   return made;
 }
 
-/* Shows a text in place of the badge of a run in progress. */
+/* Shows that the page is not renewed any more. */
 function say(text) {
   status.className = "quiet";
   status.textContent = text;
@@ -183,7 +183,7 @@ class Chart {
       const row = document.createElement("li");
       const swatch = row.appendChild(document.createElement("span"));
       swatch.className = `swatch s${place % 8}`;
-      row.append(`${name} `);
+      row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
       row.appendChild(document.createElement("b")).textContent = shown(this.values(at)[name], this.unit);
       return row;
     });
@@ -253,7 +253,7 @@ events.addEventListener("end", (event) => {
   hasEnded = true;
   show(event);
   drawAll();
-  say("Ended");
+  status.textContent = "Ended"; // for screen readers; the panel has the verdict
   const next = document.getElementById("next");
   if (next) setTimeout(() => location.replace(next.href), 1500);
 });
