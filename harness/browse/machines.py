@@ -1,6 +1,6 @@
 """Makes the page of machines: the environments of runs, side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -45,6 +45,24 @@ class Machine(NamedTuple):
         return self.settings.get("machine host", "-")
 
 
+class Setting(NamedTuple):
+    """A row of the page. group: heading of the settings that describe the same part of the machine; values: by column."""
+
+    group: str
+    name: str
+    values: Sequence[str | None]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns the group of a setting and its name there: 'machine cores online' -> ('Machine', 'cores online')."""
+    group, _, rest = name.partition(" ")
+    return group[:1].upper() + group[1:], rest or name
+
+
 class Machines:
     """Any thread may call any method."""
 
@@ -66,14 +84,15 @@ class Machines:
         only_differences = len(columns) > 1 and not all_settings
         names = dict.fromkeys(name for column in columns for name in column.settings)
         rows = [(name, [column.settings.get(name) for column in columns]) for name in names]
-        compared = [(name, values, len(set(values)) > 1) for name, values in rows]
+        compared = [Setting(*_split(name), values) for name, values in rows]
+        shown = [one for one in compared if one.differs or not only_differences]
         return render(
             "machines.html",
             title="Machines",
             selection=selection,
             only_differences=only_differences,
             columns=columns,
-            rows=[row for row in compared if row[2] or not only_differences],
+            groups={one.group: [row for row in shown if row.group == one.group] for one in shown},
             problems=problems,
         )
 

@@ -1,5 +1,6 @@
 """Renders templates. Escapes every text that comes from the folder, and hides private names."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from harness.results.pages.runs.rows import run_name
 from harness.results.pages.tables import Table, shown_rows
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 VIEWS = {
     "/": "Runs",
@@ -78,6 +81,7 @@ _ENVIRONMENT.filters |= {
     ),
     "year": lambda text: text[:4],
     "untimed": lambda path: path[21:] if run_folder.TIMED.fullmatch(path) else path,
+    "is_digest": lambda text: _DIGEST.fullmatch(text or "") is not None,
     "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),

@@ -569,6 +569,20 @@ def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: Te
     assert "seeds" not in shown
 
 
+def test_a_single_machine_has_its_groups_side_by_side(results: Path, client: TestClient) -> None:
+    """Bug: one column of values left two thirds of the page empty, and digests filled several lines."""
+    digest = "0123456789abcdef" * 4
+    for file in results.glob("*/environment.json"):
+        content = json.loads(file.read_text())
+        content["machine"] = {"fingerprint": "f00", "host": "alone"}
+        content["harness"] = {"commit": digest}
+        file.write_text(json.dumps(content))
+    shown = page(client, "/machines")
+    assert shown.count("<caption>Machine</caption>") == 1
+    assert f'<td title="{digest}">0123456789ab…</td>' in shown
+    assert "Machines side by side" not in shown
+
+
 def test_foreign_texts_are_escaped_on_every_page(results: Path, client: TestClient) -> None:
     run = results / "server"
     for name in ("model", "backend", "dataset"):
