@@ -2,7 +2,7 @@
 // all pages.
 const PLACES = {
   p50: 0, p90: 1, p99: 2, slowest: 3,
-  issue_delay: 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
+  issue_delay: 0, "issue delay": 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
   answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
 };
 

@@ -197,7 +197,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     ):
         if shown is not None:
             yield "<div>"
-            yield from section(shown, cards=True)
+            yield from section(shown, cards=True, named=("stage",))
             yield "</div>"
     yield "</div>"
     for shown in (*request_tables(result), models_table(result), curve_table(result)):
