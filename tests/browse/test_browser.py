@@ -126,6 +126,34 @@ def test_tiles_fill_their_rows_and_keep_units_beside_numbers(
         assert height["height"] < 40  # one line
 
 
+@pytest.mark.parametrize("width", [1000, 1280])
+def test_each_run_of_the_list_has_one_line(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(address)
+    heights = page.locator("table.list tbody tr").evaluate_all(
+        "rows => rows.map(r => r.clientHeight)"
+    )
+    assert max(heights) < 36
+    over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(over) <= 0
+
+
+def test_filters_are_folded_on_a_phone_only(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 420, "height": 860})
+    page.goto(f"{address}/?scenario=server")
+    expect(page.get_by_label("Text")).to_be_hidden()
+    page.get_by_text("Filters: scenario server").click()
+    expect(page.get_by_label("Text")).to_be_visible()
+    page.set_viewport_size({"width": 420, "height": 861})
+    expect(page.get_by_label("Text")).to_be_visible()  # a keyboard on the screen changes the height
+    page.goto(address)
+    four = page.locator("table.list tbody tr").nth(3).bounding_box()
+    assert four is not None
+    assert four["y"] + four["height"] < 860
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(page.get_by_label("Text")).to_be_visible()
+
+
 def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.get_by_role("status")).to_have_text("6 runs. The studies have 2 more.")
