@@ -82,7 +82,7 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     running = client.get("/").text.partition('id="now"')[2].partition("</section>")[0]
     assert re.search(rf'<a href="/live/{RUN}">[^<]*</a>', running)
-    assert "performance, " in running
+    assert "performance</span> <progress" in running
     page = client.get(f"/live/{RUN}").text
     assert f'data-events="/events/{RUN}"' in page
     assert '<dt>Answered</dt><dd>700 <span class="unit">queries</span></dd>' in page
