@@ -63,7 +63,7 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
     is_shared = len(hosts) == 1 < len(groups)
     introduction = _INTRODUCTION
     if is_shared:
-        introduction += f'<p class="quiet">All runs are on {escape(*hosts)}.</p>'
+        introduction += f'<p class="quiet">All runs are on {escape(min(hosts))}.</p>'
 
     def article(key: Sequence[str], members: Sequence[Row]) -> Article:
         figures = list(_figures(members[::-1])) if len(members) >= fewest else []
