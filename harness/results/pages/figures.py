@@ -17,7 +17,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns, waits_of_all
 from harness.results.pages.page import POINTS, Figure, digits
-from harness.results.pages.plots import bars, bound_at, bound_line
+from harness.results.pages.plots import bars, bound_line, token_limit
 from harness.results.pages.requests import timelines
 from harness.results.pages.timeline import FAR, over_time
 from harness.results.pages.words import words
@@ -83,15 +83,21 @@ def _has_queries(run: Evidence) -> bool:
     return bool(run.done) and len(_latency_ns(run)) > 0
 
 
+_TOKEN_TIMES = {
+    "ttft": "time to the first token (TTFT)",
+    "tpot": "time per further token (TPOT)",
+}
+"""Name of each drawn token time, by the name in an SLO."""
+
+
 def _token_times(run: Evidence, slos: Sequence[Slo]) -> Iterator[Figure]:
     """Yields the plot of token times with the bounds of their SLOs; nothing unless answers were streamed."""
     assert run.done is not None
     if (times_ns := section.times_ns(run.done.columns)) is None:
         return
-    names = ("time to the first token (TTFT)", "time per further token (TPOT)")
     ordered_ms = {
         name: np.sort(each_ns) / NS_PER_MS
-        for name, each_ns in zip(names, times_ns, strict=True)
+        for name, each_ns in zip(_TOKEN_TIMES.values(), times_ns, strict=True)
         if len(each_ns)
     }
     if ordered_ms:
@@ -103,9 +109,8 @@ def _token_times(run: Evidence, slos: Sequence[Slo]) -> Iterator[Figure]:
 def _token_bounds(slos: Sequence[Slo], most_ms: float) -> Iterator[Mapping[str, Any]]:
     """Yields the bounds of the drawn token times, except those above `most_ms`."""
     for slo in slos:
-        if slo.of in ("ttft", "tpot") and slo.bound_ns <= most_ms * NS_PER_MS:
-            shown = f"{slo.name} {show_duration(slo.bound_ns)}"
-            yield bound_at(slo.bound_ns / NS_PER_MS, "x", shown)
+        if slo.of in _TOKEN_TIMES and slo.bound_ns <= most_ms * NS_PER_MS:
+            yield token_limit(slo, "x", _TOKEN_TIMES[slo.of])
 
 
 def _cdf(

@@ -24,9 +24,11 @@ function inTheme(part, theme) {
   return JSON.parse(JSON.stringify(part), (_, value) => theme.marks[value] || value);
 }
 
-/* Returns the layout with the axes' titles, in the page's colours. */
-function themed(given, printing) {
+/* Returns the layout with the axes' titles, in the page's colours. A bound has the colour of the line that it limits, if
+ * the figure names the line. */
+function themed(given, data, printing) {
   const theme = dark.matches && !printing ? DARK : LIGHT;
+  const colours = new Map([...places(keys(data))].map(([name, place]) => [name, theme.lines[place % theme.lines.length]]));
   const layout = inTheme(given, theme);
   const made = {
     ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: theme.lines,
@@ -35,7 +37,7 @@ function themed(given, printing) {
     margin: { l: 60, r: 20, t: 30, b: 45 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
     shapes: (layout.shapes || []).map((shape) => {
-      const color = shape.name === "bound" ? theme.bound : theme.text;
+      const color = (shape.legendgroup && colours.get(shape.legendgroup)) || (shape.name === "bound" ? theme.bound : theme.text);
       return { ...shape, line: { color, ...shape.line }, label: { font: { color }, ...shape.label } };
     }),
   };
@@ -169,12 +171,20 @@ function tipped(trace, layout) {
   return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
 }
 
+/* Returns the name by which a trace gets its colour. */
+function key(trace) {
+  return trace.legendgroup || trace.name;
+}
+
+function keys(data) {
+  return [...new Set(data.map(key))];
+}
+
 /* Gives each name one colour in all panels of a plot. Traces of one legend group share its colour. */
 function coloured(data, colours, text) {
-  const colourOf = (trace) => trace.legendgroup || trace.name;
-  const placeOf = places([...new Set(data.map(colourOf))]);
+  const placeOf = places(keys(data));
   return data.map((trace) => {
-    const place = placeOf.get(colourOf(trace));
+    const place = placeOf.get(key(trace));
     const color = colours[place % colours.length];
     const dash = place < colours.length ? "solid" : "dash"; // a colour that stands twice
     const errors = Object.fromEntries(["error_x", "error_y"].filter((name) => trace[name])
@@ -191,7 +201,7 @@ function coloured(data, colours, text) {
 function draw(printing) {
   figures.forEach((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
-    const layout = themed(figure.layout, printing);
+    const layout = themed(figure.layout, figure.data, printing);
     const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
       .map((trace) => tipped(trace, figure.layout));
     const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });

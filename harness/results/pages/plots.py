@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from harness.core.config.parse import Slo
 from harness.core.units import NS_PER_MS, show_duration
 from harness.results.pages.page import Figure
 
@@ -40,6 +41,21 @@ def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
     if bound_ms is None:
         return []
     return [bound_at(bound_ms, axis, show_duration(round(bound_ms * NS_PER_MS)))]
+
+
+def token_limit(slo: Slo, axis: str, line_name: str) -> Mapping[str, Any]:
+    """Draws the bound of a token time in the colour of its line, because a plot may have a bound for each token time.
+
+    line_name: name of the trace with the times that the SLO limits.
+    """
+    of, _, percentile = slo.name.partition(":")
+    shown = f"{of.upper()} limit {show_duration(slo.bound_ns)} ({percentile})"
+    bound = bound_at(slo.bound_ns / NS_PER_MS, axis, shown)
+    return {
+        **bound,
+        "legendgroup": line_name,
+        "label": {**bound["label"], "text": shown},
+    }
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
