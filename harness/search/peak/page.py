@@ -69,7 +69,9 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     else:
         what = f"{reported_percentile(slo.percentile)} latency, ms"
         shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
-    axis = _loads_axis(content["unit"], [p["load"] for p in probes])
+    # LoadGen draws a schedule, whose rate differs somewhat from the requested rate.
+    requested = "requested, " if any(p["scheduled_per_s"] for p in probes) else ""
+    axis = _loads_axis(f"{requested}{content['unit']}", [p["load"] for p in probes])
     names: list[Mapping[str, Any]] = []
     if (peak := content["peak"]) is not None:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
@@ -92,11 +94,11 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def _loads_axis(unit: str, loads: Sequence[float]) -> Mapping[str, Any]:
+def _loads_axis(title: str, loads: Sequence[float]) -> Mapping[str, Any]:
     """Returns the axis for the loads. The axis is logarithmic if the loads near the peak would otherwise overlap."""
     if max(loads) > _FAR * min(loads):
-        return {"title": unit, "type": "log", "tickformat": ","}
-    return {"title": unit, "rangemode": "tozero", "tickformat": ","}
+        return {"title": title, "type": "log", "tickformat": ","}
+    return {"title": title, "rangemode": "tozero", "tickformat": ","}
 
 
 def _traces(

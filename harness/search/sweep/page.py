@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import NS_PER_MS, show_duration, show_rate
+from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import bound_at, bound_line, line, rounded
+from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points
@@ -47,6 +47,7 @@ _PANELS = (
         "utilisation", "busy_share", 100.0, "%", "share of the time in which an instance computed"
     ),
 )
+_RATES = {"title": "requested, queries/s", "rangemode": "tozero"}
 _AXES = ("", 2, 3, 4)
 """Suffixes of plotly's axis names. The first axis has no suffix."""
 
@@ -102,25 +103,25 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
         [
             line(
                 f"{cache} {percentile}",
-                [offered_per_s(point) for point in mine],
+                [point["rate_per_s"] for point in mine],
                 [rounded(value_ns(point, percentile), 1 / NS_PER_MS) for point in mine],
             )
             for cache, mine in by_cache
             for percentile in ("p50", "p99")
         ],
         {
-            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
+            "xaxis": _RATES,
             "yaxis": {"title": f"{name}, ms", "type": "log"},
         },
     )
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields plots against the offered rate: latency, then achieved rate, then wait, batch size and busy instances."""
+    """Yields plots against the requested rate, which also names the runs in the texts and the table: latency, then achieved rate, then wait, batch size and busy instances."""
     points = content["points"]
     if not points:
         return
-    offered = [offered_per_s(point) for point in points]
+    requested = [point["rate_per_s"] for point in points]
     valid = [point["verdict"] == "VALID" for point in points]
     note = "" if all(valid) else " Crossed: INVALID, left out of the knee."
     marker = {
@@ -129,17 +130,16 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     }
     shapes, marks = _marks(content)
     key = [] if all(valid) else [_KEY]
-    rates = {"title": "offered, queries/s", "rangemode": "tozero"}
     slo = leading(parse_slos(content["slo"] or ""))
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
         flat = ({**point, **(point.get("token_times") or {})} for point in points)
         values = [rounded(one.get(field), scale) for one in flat]
-        return line(name, offered, values, marker=marker, **more)
+        return line(name, requested, values, marker=marker, **more)
 
     yield Figure(
-        "Latency against offered load",
+        "Latency against requested rate",
         f"Percentiles of each run{_DASHED if slo else ''}.{note}",
         [
             *(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")),
@@ -147,22 +147,23 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             *marks,
         ],
         {
-            "xaxis": rates,
+            "xaxis": _RATES,
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
         },
     )
-    ends = [0, max(offered)]
+    offered = [offered_per_s(point) for point in points]
     yield Figure(
         "Achieved rate",
-        f"Dotted: achieved rate equals offered rate.{note}",
+        "Dotted: the rate in LoadGen's schedule, which is drawn at random and differs somewhat from the requested "
+        f"rate.{note}",
         [
-            line("offered", ends, ends, mode="lines", line={"dash": "dot"}),
+            line("offered", requested, offered, mode="lines", line={"dash": "dot"}),
             curve("achieved", "completed_per_s"),
             *key,
         ],
         {
-            "xaxis": rates,
+            "xaxis": _RATES,
             "yaxis": {"title": "queries/s", "rangemode": "tozero"},
             "shapes": shapes,
         },
@@ -177,7 +178,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             f"{_DASHED if bounds else ''}.{note}",
             [*(curve(name, field, 1 / NS_PER_MS) for name, field in times), *key],
             {
-                "xaxis": rates,
+                "xaxis": _RATES,
                 "yaxis": {"title": "time, ms", "type": "log"},
                 "shapes": [*shapes, *bounds],
             },
@@ -197,18 +198,15 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         ", ".join(panel.name for panel in known).capitalize(),
         f"{'; '.join(panel.about for panel in known).capitalize()}.{note}",
         [*curves, *key, *marks],
-        {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
+        {"xaxis": {**_RATES, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
         height_rem=Figure._field_defaults["height_rem"] + 7 * (len(known) - 1),
     )
 
 
 def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
-    """Returns a dashed line for each SLO on a token time."""
-    return [
-        bound_at(one.bound_ns / NS_PER_MS, "y", f"{one.name} {show_duration(one.bound_ns)}")
-        for one in parse_slos(slo or "")
-        if one.of
-    ]
+    """Returns a dashed line for each SLO on a token time, in the colour of the time's last drawn percentile."""
+    drawn = {name.partition(" ")[0]: name for name, _ in token_times.fields(slo)}
+    return [token_limit(one, "y", drawn[one.of.upper()]) for one in parse_slos(slo or "") if one.of]
 
 
 def offered_per_s(point: Mapping[str, Any]) -> float:
@@ -229,15 +227,13 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         at_rate["highest VALID"] = points.highest_without_hole(
             content["points"], content["highest_valid"]
         )
-    offered = {point["rate_per_s"]: offered_per_s(point) for point in content["points"]}
     for name, rate in at_rate.items():
         if rate is None:
             continue
-        at = offered.get(rate, rate)
         stroke = {"color": _MARKS[name], "width": 1.5, "dash": "dot"}
-        upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
+        upright = {"type": "line", "x0": rate, "x1": rate, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": stroke})
         entries.append(
-            line(f"{name}, {show_rate(rate)}/s", [None], [None], mode="lines", line=stroke)
+            line(f"{name}, {show_rate(rate)} queries/s", [None], [None], mode="lines", line=stroke)
         )
     return lines, entries

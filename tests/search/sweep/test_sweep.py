@@ -414,15 +414,16 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved, instances = figures(content)
-    curves, marks = ["p50", "p90", "p99"], ["knee, 100/s", "highest VALID, 200/s"]
+    curves, marks = ["p50", "p90", "p99"], ["knee, 100 queries/s", "highest VALID, 200 queries/s"]
     assert _names(latency) == [*curves, *marks]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
     (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
-    assert _names(latency) == [*curves, "knee, 100/s", "peak, 250/s"]
+    assert _names(latency) == [*curves, "knee, 100 queries/s", "peak, 250 queries/s"]
     # Bug: the plot used the word peak for a rate that only defines 100 %.
     (latency, *_) = figures({**content, "peak": 250})
-    assert _names(latency) == [*curves, "knee, 100/s", "--peak, 250/s", "highest VALID, 200/s"]
+    names = ["knee, 100 queries/s", "--peak, 250 queries/s", "highest VALID, 200 queries/s"]
+    assert _names(latency) == [*curves, *names]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
     assert _names(achieved) == ["offered", "achieved"]
     assert _names(instances) == ["batch size", "utilisation", *marks]
@@ -430,6 +431,18 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert symbols == {"circle"}
     json.dumps([latency, achieved, instances], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
+
+
+def test_plots_show_a_run_at_the_rate_that_names_it() -> None:
+    """Bug: texts named a run by its requested rate, but the axis had the rate of LoadGen's schedule."""
+    made = [point(rate, 1)._replace(scheduled_per_s=rate * 1.02) for rate in (100, 200)]
+    content = swept_to([one._asdict() for one in made], highest_valid=200)
+    for figure in figures(content):
+        assert figure.layout["xaxis"]["title"] == "requested, queries/s"
+        assert {x for trace in figure.data for x in trace["x"] if x is not None} == {100, 200}
+    assert [shape["x0"] for shape in figure.layout["shapes"]] == [200]
+    _, achieved, *_ = figures(content)
+    assert achieved.data[0]["y"] == [102, 204]
 
 
 def test_token_times_of_a_language_model_replace_the_batch() -> None:
@@ -475,7 +488,9 @@ def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
     assert {"TTFT p90", "TPOT p99", "ITL p99"} < {trace["name"] for trace in drawn.data}
     bounds = [s for s in drawn.layout["shapes"] if s.get("label")]
     assert [s["y0"] for s in bounds] == [200, 30]
-    assert bounds[0]["label"]["text"] == "ttft:p90 200 ms allowed"
+    assert bounds[0]["label"]["text"] == "TTFT limit 200 ms (p90)"
+    # Bug: the bounds of two token times had one colour.
+    assert [s["legendgroup"] for s in bounds] == ["TTFT p90", "ITL p99"]
 
 
 def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
@@ -571,7 +586,7 @@ def test_page_is_made_if_plotly_is_installed(
         )
         swept(System(900.0), *SERVER, "--rate", "100..300/3")
     page = Path("swept/sweep.html").read_text()
-    assert "Latency against offered load" in page
+    assert "Latency against requested rate" in page
     assert 'id="plot-1"' in page
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert swept(System(900.0), *SERVER, "--rate", "100,200")[0] == 0
