@@ -106,8 +106,8 @@ def _flame(profiled: Profiled) -> Figure:
     types = [group.name for group in level.by_type] if level else []
     return Figure(
         "Flame view",
-        "Mean time of one query, from LoadGen's schedule down to the kernels. Click to zoom in. "
-        "The call is unprofiled; the kernels are scaled to it by their shares.",
+        "Mean time of one query, from LoadGen's schedule down to the kernels. Click to zoom in."
+        f"{' The call is unprofiled; the kernels are scaled to it by their shares.' if level else ''}",
         [
             {
                 "type": "icicle",
@@ -233,13 +233,15 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
                 marker={"opacity": 0.7, "size": sizes},
             )
         )
+    has_integers = any(layer.is_integer for layer in shown) and peaks.int8_per_s is not None
+    types = "float32 and int8" if has_integers else "float32"
     return _roofline(
         "Roofline",
-        "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product "
-        "and copy, in float32 and, if kernels multiply integers, in int8. Larger markers stand for longer times.",
+        "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product and copy, in "
+        f"{types}. Larger markers stand for longer times.",
         data,
         peaks,
-        has_integers=any(layer.is_integer for layer in shown),
+        has_integers=has_integers,
     )
 
 
@@ -314,11 +316,11 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         "kernels": [float(g.count) for g in groups],
         "latency": [g.latency_ns for g in groups],
     }
-    if _has_memory(layers):
+    if has_memory := _has_memory(layers):
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
     return bars_in_rows(
         "By type",
-        "Shares of the number of kernels, their time and, if reported, their memory.",
+        f"Shares of the number of kernels{', their time and their memory' if has_memory else ' and their time'}.",
         {"title": "%"},
         [group.name for group in groups],
         {

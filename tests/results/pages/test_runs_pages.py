@@ -385,6 +385,8 @@ def test_one_run_that_beats_all_others_is_named_and_not_drawn(results: Path) -> 
     assert "2 VALID runs on" in text(found)
     assert ": one run beats the others." in text(found)
     assert not found.figures
+    # Bug: the page explained marks and lines that no plot had.
+    assert "filled mark" not in text(found)
 
 
 def test_an_axis_of_close_numbers_has_a_least_span(results: Path) -> None:
@@ -393,6 +395,7 @@ def test_an_axis_of_close_numbers_has_a_least_span(results: Path) -> None:
         database.add(results, f"near-{day}", measured(day, 1, p99_ms, 99.0, 41 - day, model="near"))
     found = pareto(rows(results, model="near"), reports_in(results, results / "page.html"))
     (only,) = found[0].figures
+    assert "filled mark" in text(found[0])
     assert only.title == "joules per sample rapl:psys against p99"
     low, high = only.layout["xaxis"]["range"]
     assert high - low == pytest.approx(0.02 * 226.805)

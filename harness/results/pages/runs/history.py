@@ -75,10 +75,11 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
 
 _INTRODUCTION = (
     "<h1>History: the numbers of each workload, run after run</h1>"
-    '<p class="quiet">A plot shows the runs of one workload on one machine, the newest on the right; a line connects '
-    f"VALID runs. Workloads with fewer than {_FEWEST_DRAWN} runs have only a table. Settings may differ from run to "
-    "run: compare shows how, and whether a change is more than noise.</p>"
+    '<p class="quiet">Workloads with fewer than '
+    f"{_FEWEST_DRAWN} runs have only a table. Settings may differ from run to run: compare shows how, and whether a change "
+    "is more than noise.</p>"
 )
+_READING = "A plot shows the runs of one workload on one machine, the newest on the right; a line connects VALID runs."
 
 
 def _summary(members: Sequence[Row]) -> Sequence[str]:
@@ -159,6 +160,7 @@ def _title(key: Sequence[str], _members: Sequence[Row] = ()) -> str:
 
 _PAGE = Overview(
     _INTRODUCTION,
+    _READING,
     ("workload", "runs", "newest, UTC", "result", "against the median before", "course"),
     _summary,
     _title,

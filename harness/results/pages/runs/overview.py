@@ -18,6 +18,8 @@ class Overview(NamedTuple):
 
     introduction: str
     """HTML at the top of the page."""
+    reading: str
+    """Explains the plots, as text. Shown only if the page has plots."""
     heads: Sequence[str]
     """Heads of the table of groups. The first head is the heading of the groups."""
     summary: Callable[[Sequence[Any]], Sequence[str]]
@@ -45,7 +47,7 @@ def first_articles(
     if len(groups) == 1:
         ((key, members),) = groups.items()
         only = article(key, members)
-        return [only._replace(head=[page.introduction, *only.head])]
+        return [only._replace(head=[*_top(page, [only]), *only.head])]
     names = [page.title(key, members) for key, members in groups.items()]
     titles = {
         key: name if names.count(name) == 1 else f"{name} · {key[-1]}"
@@ -57,7 +59,7 @@ def first_articles(
     for name, key in drawn.items():
         one = article(key, groups[key])
         articles.append(one._replace(head=[f'<div id="{name}">{one.head[0]}</div>', *one.head[1:]]))
-    head = [page.introduction]
+    head = _top(page, articles)
     if drawn:
         rows = [
             (anchor(titles[key], f"#{name}"), *page.summary(groups[key]))
@@ -69,6 +71,13 @@ def first_articles(
     if len(several) > MOST:
         head.append(f"<p>{len(several) - MOST} more {page.hint}.</p>")
     return [Article(head, [], []), *articles] if groups else []
+
+
+def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
+    """Returns the top of the page, which explains the plots if an article has any."""
+    if not any(article.figures for article in articles):
+        return [page.introduction]
+    return [page.introduction, f'<p class="quiet">{page.reading}</p>']
 
 
 def _single(page: Overview, found: Sequence[tuple[str, Row]], linked: Linked) -> Iterator[str]:

@@ -47,10 +47,13 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
 
 _INTRODUCTION = (
     "<h1>Pareto: the runs that no other run beats</h1>"
-    '<p class="quiet">A plot compares two numbers of the VALID runs of one task on one machine. A filled mark is on '
-    "the front of all numbers: no other run is at least as good in every measured number and better in one. An open "
-    "mark is beaten, and the table names the run that beats it. A dashed line is the front of the two numbers of a "
-    "plot. Each mark is a single run: compare shows whether two runs differ by more than noise.</p>"
+    '<p class="quiet">A task has the VALID runs with the same work on one machine. A run is on the front if no other '
+    "run is at least as good in every measured number and better in one. For each beaten run, the table names a run "
+    "that beats it. Compare shows whether two runs differ by more than noise.</p>"
+)
+_READING = (
+    "A plot compares two numbers of the runs. A filled mark is on the front of all numbers; an open mark is beaten. A "
+    "dashed line is the front of the two numbers of a plot."
 )
 
 
@@ -96,6 +99,7 @@ def _summary(members: Sequence[Member]) -> Sequence[str]:
 
 _PAGE = Overview(
     _INTRODUCTION,
+    _READING,
     ("task", "VALID runs", "on the front", "model and backend on the front"),
     _summary,
     _title,

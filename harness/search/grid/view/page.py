@@ -44,7 +44,8 @@ def articles(view: View) -> list[Article]:
     head = [f"<h1>Grid · {escape(config['scenario'])} · {escape(models)}</h1>"]
     head += [page.headline(best)] if (best := report.headline(view)) else []
     length = show_wait(parse_duration_ns(config["duration"]) / NS_PER_S)
-    facts = [f"{length} per cell", *report.made(view), _READING]
+    maps = [*_heat_maps(view)]
+    facts = [f"{length} per cell", *report.made(view), *([_READING] if maps else [])]
     head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
     # A reader looks for the best cells first; the heat maps show the same comparisons as the folded tables.
     shown = sorted(report.tables_of(view), key=lambda table: table.key not in _OPEN)
@@ -55,7 +56,7 @@ def articles(view: View) -> list[Article]:
     ]
     lines = [*_lines(view)]
     keyed = [trace["name"] for figure in lines for trace in figure.data]
-    return [Article(head, [*_heat_maps(view), *lines, *_fronts(view, keyed)], tail)]
+    return [Article(head, [*maps, *lines, *_fronts(view, keyed)], tail)]
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
