@@ -23,6 +23,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
@@ -123,15 +124,19 @@ def _address(study: str, run: str) -> str:
 
 
 def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:
-    words = ["Repeats", *repeats.words(content)]
+    verdict = "INVALID" if set(content["verdicts"]) - {"VALID"} else "VALID"
+    doubted = any(content["doubts"])
+    title = heading(["Repeats", *repeats.words(content)], verdict, doubted=doubted)
     lines = [repeats.headline(content), *repeats.facts(content)]
-    return [_without_plots(words, lines, repeats.tables(content))]
+    return [_without_plots(title, lines, repeats.tables(content))]
 
 
 def _of_workers(content: Mapping[str, Any]) -> Sequence[Article]:
+    runs = content["workers"]
     words = ["Workers", *workers_table.words(content)]
+    title = heading(words, verdict_of(runs), doubted=is_doubted(runs))
     lines = [_workers(content)[1], *workers_table.facts(content)]
-    return [_without_plots(words, lines, [workers_table.workers_table(content)])]
+    return [_without_plots(title, lines, [workers_table.workers_table(content)])]
 
 
 def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
@@ -141,13 +146,13 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
     tail = [
         f'<div {about}><pre class="table">{escape(text)}</pre></div>' for text in content["tables"]
     ]
-    head = [f"<h1>Rerun · {escape(runs)}</h1>", *map(page.headline, content["verdicts"])]
+    head = [heading(["Rerun", runs]), *map(page.headline, content["verdicts"])]
     return [Article(head, (), tail)]
 
 
-def _without_plots(words: Sequence[str], lines: Iterable[str], tables: Iterable[Table]) -> Article:
-    """words: words of the heading. lines: lines of the conclusion, the headline first."""
-    head = [f"<h1>{escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
+def _without_plots(title: str, lines: Iterable[str], tables: Iterable[Table]) -> Article:
+    """title: the heading as HTML. lines: lines of the conclusion, the headline first."""
+    head = [title, *page.conclusion(lines)]
     return Article(
         head, (), [part for table in tables for part in page.section(table, named=("number",))]
     )

@@ -1,7 +1,6 @@
 """Writes cold.html: the phases of a first answer as bars, with the tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -10,6 +9,7 @@ from harness.core.units import NS_PER_MS
 from harness.explain.cold import summary, tables
 from harness.explain.cold.trials.turns import COLD, WARM
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows
 
@@ -83,7 +83,8 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
 
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h1>Cold start · {escape(content['model'])} · {escape(tables.framework(content))}</h1>"
+    words = ["Cold start", content["model"], tables.framework(content)]
+    yield heading(words, doubted=bool(content["doubts"]))
     first, *others = tables.headlines(content)
     temperature, text = first.split(maxsplit=1)
     yield page.headline(f"{temperature.capitalize()}: {text}")

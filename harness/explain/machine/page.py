@@ -16,6 +16,7 @@ from harness.machine.characterise.arithmetic.segments import WAYS
 from harness.machine.characterise.measured import Measured, of
 from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars, line, rounded
 from harness.results.pages.report import show_time
@@ -35,11 +36,10 @@ def articles(content: Content) -> list[Article]:
 
 def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
-    yield f"<h1>Machine · {escape(machine['cpu'])}</h1>"
+    yield heading(["Machine", machine["cpu"]])
+    yield page.headline(peaks_line(content) or "no rate was measured")
     cores = counted(machine["cores_usable"], "core")
-    if best := peaks_line(content):
-        yield page.headline(best)
-    yield f"<p>{cores}, fingerprint {escape(content['fingerprint'])}</p>"
+    yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})
     plan = content["plan"]
     repeats, at_most = (
         counted(plan["repeats"], "repetition"),

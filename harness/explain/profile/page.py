@@ -14,6 +14,7 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.explain.profile.tables.tables import phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows, line, rounded, shortened
 from harness.results.pages.words import settings, words
@@ -40,7 +41,10 @@ def write(profiled: Profiled, folder: Path) -> Path:
 def articles(profiled: Profiled, folder: Path) -> list[Article]:
     """folder: the folder that an error message names if the folder's files do not fit together."""
     tables = profile_tables(profiled, folder)
-    head = [f"<h1>Profile · {escape(_name(profiled, folder))}</h1>", *_head(profiled)]
+    run = profiled.content.get("run") or {}
+    doubted = bool(run.get("doubts") or profiled.doubts)
+    title = heading(["Profile", _name(profiled, folder)], run.get("verdict", ""), doubted=doubted)
+    head = [title, *_head(profiled)]
     stages = ("stage", "stages")
     tail = [
         part

@@ -309,13 +309,18 @@ def with_meanings(text: str) -> Html:
     return Html(" ".join(map(_chip, text.replace("doubts: ", "").split())))
 
 
-_BADGES = {"VALID": "valid", "INVALID": "invalid"}
+_BADGES = {"VALID": "valid", "INVALID": "invalid", "DOUBT": "doubted"}
 """Maps a verdict to the class of its badge."""
+
+
+def badge(word: str) -> str:
+    """Returns a verdict as a badge."""
+    return f'<span class="badge {_BADGES[word]}">{word}</span>'
 
 
 def _chip(word: str) -> str:
     if word in _BADGES:
-        return f'<span class="badge {_BADGES[word]}">{word}</span>'
+        return badge(word)
     code = CODES.get(word)
     if code is None:
         return escape(word)

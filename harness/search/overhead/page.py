@@ -1,12 +1,12 @@
 """Writes overhead.html, which shows both medians, the steps between them, the pairs, and the table."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_US, show_ns
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import line, rounded, tall
 from harness.search.overhead import table
@@ -26,10 +26,13 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def articles(content: Mapping[str, Any]) -> list[Article]:
+    verdict = "INVALID" if content["overhead"] is None else "VALID"
+    sides = f"{'sides':<12}{table.sides(content)}"
     head = [
-        f"<h1>Serving overhead · {escape(content['model'])}</h1>",
-        *page.conclusion([table.headline(content), *table.facts(content)]),
-        f'<p class="quiet">{escape(table.sides(content))}</p>',
+        heading(
+            ["Serving overhead", content["model"]], verdict, doubted=is_doubted(content["runs"])
+        ),
+        *page.conclusion([table.headline(content), sides, *table.facts(content)]),
     ]
     tail = [part for one in table.tables(content) for part in page.section(one)]
     return [Article(head, list(figures(content)), tail)]

@@ -1,7 +1,6 @@
 """Writes peak.html with the result of the search, a plot of the loads that were tried, and a table of the runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from math import log10
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_MS
 from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
@@ -38,12 +38,19 @@ def articles(
     content: Mapping[str, Any], address: Callable[[str], str] | None = None
 ) -> list[Article]:
     """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
-    words = [content["scenario"], content["backend"], content["model"], content["slo"]]
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
-    head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
+    head = [_heading(content), *page.conclusion(lines)]
     addresses = [address(probe["folder"]) for probe in content["probes"]] if address else []
     tail = list(page.section(_headed(table.probes_table(content)), addresses=addresses, cards=True))
     return [Article(head, list(figures(content)), tail)]
+
+
+def _heading(content: Mapping[str, Any]) -> str:
+    words = ["Peak", *(content[name] for name in ("scenario", "backend", "model", "slo"))]
+    if content["peak"] is None:
+        return heading(words, "INVALID" if content["finished"] else "")
+    doubted = bool(content["warnings"]) or is_doubted([table.confirming_run(content)])
+    return heading(words, "VALID", doubted=doubted)
 
 
 def _headed(probes: Table) -> Table:

@@ -3,12 +3,12 @@ table.
 """
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.results.numbers import SPEEDS
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import bars_in_rows, rounded
 from harness.results.pages.tables import Cell, Column, Table, show_cell
@@ -42,7 +42,11 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         if label in _QUALIFY
     ]
     head = [
-        f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
+        heading(
+            ["Runtimes", content["scenario"], one["model"]],
+            "VALID" if any(cell["state"] == RANKED for cell in one["cells"]) else "INVALID",
+            doubted=bool(limits),
+        ),
         page.headline(table.headline(one)),
         page.command_html(content["command"]),
         *([page.facts(limits)] if limits else []),

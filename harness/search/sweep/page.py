@@ -1,7 +1,6 @@
 """Writes sweep.html with a sweep's plots and table."""
 
 from collections.abc import Callable, Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
@@ -60,11 +60,13 @@ def articles(
     content: Mapping[str, Any], address: Callable[[str], str] | None = None
 ) -> list[Article]:
     """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
-    head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
+    made, title = content["points"], ["Sweep", *points.words(content)]
+    doubted = is_doubted(made) or any(points.has_hole(part) for _, part in caches.parts(content))
+    head = [heading(title, verdict_of(made), doubted=doubted)]
     head += page.conclusion(points.marks_of_all(content), "valid")
-    addresses = [address(point["folder"]) for point in content["points"]] if address else []
+    addresses = [address(point["folder"]) for point in made] if address else []
     tail = list(page.section(points.points_table(content), addresses=addresses, cards=True))
-    codes = dict.fromkeys(code for point in content["points"] for code in point["reasons"])
+    codes = dict.fromkeys(code for point in made for code in point["reasons"])
     meanings = [(code, without_markup(CODES[code].meaning)) for code in codes if code in CODES]
     tail += [page.facts(meanings)] if meanings else []
     return [Article(head, [*figures_of_all(content)], tail)]

@@ -287,6 +287,12 @@ def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[flo
     return sorted(rate for rate in below if rate < highest)
 
 
+def has_hole(content: Mapping[str, Any]) -> bool:
+    """Returns whether a rate below the highest VALID rate was not VALID."""
+    highest = content["highest_valid"]
+    return highest is not None and bool(holes_below(content["points"], highest))
+
+
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:

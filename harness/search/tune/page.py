@@ -1,12 +1,12 @@
 """Writes tune.html with the forecast as a heat map and the runs that judged the finalists."""
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
@@ -68,9 +68,8 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
 
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
-    yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
-    taken = content["taken"]
-    about = f"{taken}: the plan to take, in instances x threads" if taken else "no plan was chosen"
-    lines = [f"{'plan':<12}{about}"]
+    words = ["Tuned", *(content[name] or "" for name in ("scenario", "backend", "model", "slo"))]
+    runs = tune_report.judged_runs(content, content["taken"])
+    yield heading(words, verdict_of(runs), doubted=is_doubted(runs))
+    lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content)])

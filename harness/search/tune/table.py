@@ -87,6 +87,14 @@ def against(gain: Mapping[str, float] | None) -> str:
     return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
 
 
+def headline(content: Mapping[str, Any]) -> str:
+    """States the plan to take and its measured number."""
+    taken, aim = content["taken"], Aim(**content["judged"])
+    if taken is None:
+        return "no plan was chosen"
+    return f"{aim.what} {aim.show(_means(content)[taken])} with {taken}, the plan to take; a plan is instances x threads"
+
+
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     if content["taken"] is not None:
         yield f"{'gain':<12}{_gain(content)}"
@@ -179,13 +187,18 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'warning':<12}no plan met {slo}{rate}"
     elif taken is not None and means[taken] > bound_ns:
         yield f"{'warning':<12}{taken} misses {slo}: its {aim.what} is {aim.show(means[taken])}"
-    runs = [run["reasons"] for run in _judged(content) if run["plan"] == taken]
+    runs = [run["reasons"] for run in judged_runs(content, taken)]
     missed = sum("slo-missed" in reasons for reasons in runs)
     if missed and bound_ns == math.inf:
         yield (
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: Offline "
             "latency grows with the number of samples (--queries)"
         )
+
+
+def judged_runs(content: Mapping[str, Any], plan: str | None) -> list[Mapping[str, Any]]:
+    """Returns the runs with which LoadGen judged the plan."""
+    return [run for run in _judged(content) if run["plan"] == plan]
 
 
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:

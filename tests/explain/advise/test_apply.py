@@ -93,10 +93,16 @@ def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
         "advice": [fast],
         "now": SEQUENTIAL.format(graph="basic", precision="file"),
         "batch": 1,
-        "model": {"name": "digits"},
+        "model": {"name": "digits", "has_random_weights": False},
         "runtime": "ONNX Runtime",
         "questions": [],
         "top": fast,
+        "measured": dict.fromkeys(("wall_ns", "median_wall_ns"), 1e6)
+        | {"wall_over_cpu": None, "contended": False},
+        "stopped": False,
+        "lower_bound": {"why_none": ""},
+        "accuracy": None,
+        "counted": {"elsewhere": 0},
     }
     assert "take it" not in "".join(_head(document, tmp_path))
     apply.write(document, {"backend": "ort", "model": "digits"}, tmp_path)

@@ -1,10 +1,12 @@
 """Parts that all pages share."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from harness.results.pages import page
+from harness.results.pages.heading import heading, is_doubted, verdict_of
 
 pytest.importorskip("plotly")
 
@@ -34,6 +36,25 @@ def test_a_stored_command_stands_once_below_the_conclusion() -> None:
     assert shown.head == ["<h1>Peak</h1>", "<p>the answer</p>", command, "<p>more</p>"]
     assert page.with_command([shown], "harness peak <model>") == [shown]
     assert page.with_command([article], None) == [article]
+
+
+@pytest.mark.parametrize(
+    ("runs", "badges"),
+    [
+        ([], []),
+        ([("VALID", [])], ["VALID"]),
+        ([("VALID", []), ("INVALID", ["steal"])], ["VALID"]),
+        ([("VALID", ["steal"]), ("INVALID", [])], ["VALID", "DOUBT"]),
+        ([("INVALID", ["steal"])], ["INVALID"]),
+    ],
+)
+def test_heading_of_a_study_has_the_verdict_of_its_runs(
+    runs: list[tuple[str, list[str]]], badges: list[str]
+) -> None:
+    made = [{"verdict": verdict, "doubts": doubts} for verdict, doubts in runs]
+    shown = heading(["Peak", "a<b", ""], verdict_of(made), doubted=is_doubted(made))
+    assert re.findall(r'<span class="badge \w+">(\w+)</span>', shown) == badges
+    assert shown.endswith("Peak · a&lt;b</h1>")
 
 
 def test_the_asides_of_an_answer_are_a_quiet_line() -> None:

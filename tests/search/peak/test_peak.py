@@ -110,6 +110,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched)
     html = Path("found/peak.html").read_text()
     first = html.partition('<p class="headline">')[2].partition("</p>")[0]
     assert first.replace("\xa0", " ") == f"{content['peak']:,.0f} queries/s: VALID at full length"
+    assert html.count('<h1><span class="badge valid">VALID</span> ') == 1
     (figure,) = page.figures(content)
     loads = {trace["name"]: trace["x"] for trace in figure.data}
     assert loads["VALID at full length"][-1] == content["peak"]

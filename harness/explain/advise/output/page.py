@@ -9,6 +9,7 @@ from harness.core.units import NS_PER_MS, counted, show_ns
 from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.plots import bars_in_rows, rounded, shortened, tall
 
@@ -35,8 +36,7 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
 
 def articles(advice: Mapping[str, Any], folder: Path) -> list[Article]:
     """folder: contains the files that the commands on the page use."""
-    head = [*_head(advice, folder), *page.labelled(advise_report.notes(advice))]
-    return [Article(head, list(figures(advice)), list(_tail(advice)))]
+    return [Article(list(_head(advice, folder)), list(figures(advice)), list(_tail(advice)))]
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
@@ -113,9 +113,12 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
+    notes = list(advise_report.notes(advice))
+    doubted = any(line.split()[0] == "doubt" for line in notes)
+    yield heading(["Advice", advice["model"]["name"]], doubted=doubted)
     yield page.headline(advise_report.conclusion(advice))
-    yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
+    setting = ", ".join([advice["runtime"], advice["now"]])
+    yield from page.labelled([f"{'setting':<12}{setting}", *notes])
     for label, command in apply.commands(advice, folder):
         yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(command)}"
     for one in advice["questions"]:

@@ -1,7 +1,6 @@
 """Prints the tables of `bricks` and writes its page, using only the content of a bricks.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from harness.explain.bricks.tables import construct
 from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.plots import bars, heat_map
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
@@ -178,9 +178,9 @@ def write_page(content: Content, folder: Path) -> Path:
 def articles(content: Content) -> list[page.Article]:
     numbers = to_json(content)
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
-    names = escape(", ".join(numbers["models"]) or "no model")
+    names = ", ".join(numbers["models"]) or "no model"
     lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
-    head = [f"<h1>Bricks · {names}</h1>", *page.conclusion(lines)]
+    head = [heading(["Bricks", names], doubted=bool(doubts)), *page.conclusion(lines)]
     tail = [html for table in _tables(content, numbers) for html in page.section(table)]
     return [page.Article(head, list(_figures(numbers)), tail)]
 

@@ -17,6 +17,7 @@ from harness.core.units import (
 )
 from harness.results.numbers import Number
 from harness.results.pages import page
+from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
@@ -40,9 +41,7 @@ def write(view: View, folder: Path) -> Path:
 
 def articles(view: View) -> list[Article]:
     config = view.content["config"]
-    models = ", ".join(view.labels.values())
-    head = [f"<h1>Grid · {escape(config['scenario'])} · {escape(models)}</h1>"]
-    head += [page.headline(best)] if (best := report.headline(view)) else []
+    head = [_heading(view), page.headline(report.headline(view) or "no cell is ranked")]
     length = show_wait(parse_duration_ns(config["duration"]) / NS_PER_S)
     maps = [*_heat_maps(view)]
     facts = [f"{length} per cell", *report.made(view), *([_READING] if maps else [])]
@@ -57,6 +56,12 @@ def articles(view: View) -> list[Article]:
     lines = [*_lines(view)]
     keyed = [trace["name"] for figure in lines for trace in figure.data]
     return [Article(head, [*maps, *lines, *_fronts(view, keyed)], tail)]
+
+
+def _heading(view: View) -> str:
+    words = ["Grid", view.content["config"]["scenario"], ", ".join(view.labels.values())]
+    doubted = any(row.doubts for row in view.ranked)
+    return heading(words, "VALID" if view.ranked else "INVALID", doubted=doubted)
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
