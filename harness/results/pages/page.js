@@ -180,6 +180,34 @@ function keys(data) {
   return [...new Set(data.map(key))];
 }
 
+const HEAT_PLACE = { pixels: 6, edge: 12, narrowFont: 9 };
+
+/* Returns the trace of a heat map with text that fits a narrow screen. */
+function fitted(trace) {
+  return narrow.matches ? { ...trace, textfont: { ...trace.textfont, size: HEAT_PLACE.narrowFont } } : trace;
+}
+
+/* Returns the layout of a heat map, on a narrow screen with small text and names on two lines. */
+function fittedLayout(layout, data) {
+  const map = data.find((trace) => trace.type === "heatmap");
+  if (!map || !narrow.matches) return layout;
+  const names = map.y.map((name) => String(name).replace(", ", ",<br>"));
+  return {
+    ...layout, font: { ...layout.font, size: HEAT_PLACE.narrowFont }, margin: { l: 4, r: 4, t: 4, b: 30 },
+    yaxis: { ...layout.yaxis, tickmode: "array", tickvals: map.y, ticktext: names },
+  };
+}
+
+/* Returns the least width of a heat map in pixels, at which neither names nor numbers overlap. */
+function heatWidth(map) {
+  const most = (texts) => Math.max(...texts.map((text) => String(text).length));
+  const size = narrow.matches ? HEAT_PLACE.pixels * 0.82 : HEAT_PLACE.pixels * 1.2;
+  const names = narrow.matches ? map.y.flatMap((name) => String(name).split(", ")) : map.y;
+  const numbers = map.text ? map.text.flat() : map.z.flat().map((value) => (value === null ? "" : String(value)));
+  const cell = Math.max(most(numbers), most(map.x)) * size + 4;
+  return Math.ceil(most(names) * size + HEAT_PLACE.edge + map.x.length * cell);
+}
+
 /* Gives each name one colour in all panels of a plot. Traces of one legend group share its colour. */
 function coloured(data, colours, text) {
   const placeOf = places(keys(data));
@@ -190,7 +218,7 @@ function coloured(data, colours, text) {
     const errors = Object.fromEntries(["error_x", "error_y"].filter((name) => trace[name])
       .map((name) => [name, { color: text, ...trace[name] }]));
     if (trace.type === "heatmap") {
-      return { ...trace, colorscale: dark.matches && text === DARK.text ? HEAT.dark : HEAT.light, textfont: { color: text } };
+      return fitted({ ...trace, colorscale: dark.matches && text === DARK.text ? HEAT.dark : HEAT.light, textfont: { color: text } });
     }
     if (trace.type === "bar") return { ...trace, ...errors, marker: { color, ...trace.marker } };
     if ((trace.type || "scatter") !== "scatter") return trace;
@@ -201,7 +229,9 @@ function coloured(data, colours, text) {
 function draw(printing) {
   figures.forEach((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
-    const layout = themed(figure.layout, figure.data, printing);
+    const map = figure.data.find((trace) => trace.type === "heatmap");
+    if (map) place.style.minWidth = `${heatWidth(map)}px`;
+    const layout = fittedLayout(themed(figure.layout, figure.data, printing), figure.data);
     const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
       .map((trace) => tipped(trace, figure.layout));
     const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
@@ -280,13 +310,17 @@ window.addEventListener("afterprint", () => { for (const fold of opened) fold.op
 if (window.Plotly) {
   // Heights are set here because a page's policy may forbid style attributes.
   for (const place of document.getElementsByClassName("plot")) place.style.height = `${place.dataset.rem}rem`;
+  // A heat map scrolls in a box of its own, so that its title stays in view.
   figures.forEach((figure, i) => {
     if (!figure.data.some((trace) => trace.type === "heatmap")) return;
     const place = document.getElementById(`plot-${i}`);
-    place.style.minWidth = "34rem";
-    place.parentElement.classList.add("map");
+    const box = document.createElement("div");
+    box.className = "scroll map";
+    place.replaceWith(box);
+    box.append(place);
   });
   draw(false);
+  reachable();
   dark.addEventListener("change", () => draw(false));
   narrow.addEventListener("change", () => draw(false));
   window.addEventListener("beforeprint", () => draw(true));
