@@ -76,8 +76,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     else:
         what = f"{reported_percentile(slo.percentile)} latency, ms"
         shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
-    # LoadGen draws a schedule, whose rate differs somewhat from the requested rate.
-    requested = "requested, " if any(p["scheduled_per_s"] for p in probes) else ""
+    requested = "requested, " if table.is_rate(content["unit"]) else ""
     axis = _loads_axis(f"{requested}{content['unit']}", [p["load"] for p in probes])
     names: list[Mapping[str, Any]] = []
     if (peak := content["peak"]) is not None:

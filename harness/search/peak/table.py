@@ -248,11 +248,18 @@ def peak_text(content: Mapping[str, Any]) -> str:
     """
     peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
     offered = run["scheduled_per_s"]
-    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
-        peak += f" (LoadGen offered {show_rate(offered)})"
+    if offered and is_rate(content["unit"]) and abs(offered / content["peak"] - 1) > OTHER_RATE:
+        peak += f" (LoadGen offered {show_rate(offered)})"  # the schedule is drawn at random
     if _is_idle(run, content):
         return f"{peak}, set by delays of the machine and not by the model"
     return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak
+
+
+def is_rate(unit: str) -> bool:
+    """Returns whether a load is a rate, which LoadGen's schedule meets only nearly. Other loads are counts, such as
+    streams.
+    """
+    return unit.endswith("/s")
 
 
 def _shorter_failed(content: Mapping[str, Any]) -> str:
