@@ -29,7 +29,7 @@ from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
-from harness.search.grid.view.page import Look, all_points, articles, looks_of
+from harness.search.grid.view.page import Look, all_points, articles, key, looks_of
 from harness.search.grid.view.report import headline
 from harness.search.grid.view.view import View, stored_view, strangers
 from tests.builders.edited import edit
@@ -551,8 +551,8 @@ def test_operators_are_rated_by_their_work_per_second() -> None:
 def test_a_grid_ends_with_its_fastest_cell() -> None:
     empty: Any = {name: {} for name in ("structures", "same_answers", "divergences")}
 
-    def of(*cells: Row) -> str:
-        content = {"axes": {"model": ["net"]}}
+    def of(*cells: Row, models: tuple[str, ...] = ("net",)) -> str:
+        content = {"axes": {"model": list(models)}}
         return headline(View(content=content, options=GridOptions(), rows=cells, **empty))
 
     slow, fast = row(), row(batch=8, throughput_per_s=300.0, uncertainty=0.01)
@@ -560,7 +560,11 @@ def test_a_grid_ends_with_its_fastest_cell() -> None:
     near = row(batch=4, throughput_per_s=295.0)
     assert of(slow, near, fast) == "300 samples/s with batch 8; perhaps as fast: batch 4"
     assert of(fast) == "300 samples/s"
-    assert of() == of(fast, row(model="other")) == ""
+    assert of() == ""
+    other = row(model="other", throughput_per_s=200.0)
+    # Bug: a grid of several models had no headline.
+    both = of(slow, fast, other, models=("net", "other"))
+    assert both == "net: 300 samples/s with batch 8; other: 200 samples/s with batch 1"
 
 
 def test_the_fastest_are_those_that_score_enough() -> None:
@@ -585,9 +589,15 @@ def test_lines_of_a_framework_have_one_colour() -> None:
     ways = {" ".join(way): way for way in product(frameworks, precisions, threads)}
     looks = looks_of(ways)
     assert looks["ort fp32 1"] == Look("ort", "solid", "circle")
-    assert looks["ort int8 1"] == Look("ort", "dash", "diamond")
+    assert looks["ort int8 1"] == Look("ort", "dash", "circle")
     assert looks["openvino fp32 2"] == Look("openvino", "solid", "square")
     assert len(set(looks.values())) == len(ways)
+    # Bug: the legend had an entry for each of the eight lines.
+    entries = {trace["name"]: trace for trace in key(ways)}
+    assert [*entries] == ["ort", "openvino", "fp32", "int8", "1", "2"]
+    assert entries["openvino"]["legendgroup"] == "openvino"
+    assert entries["int8"]["line"]["dash"] == "dash"
+    assert entries["2"]["marker"]["symbol"] == "square"
 
 
 def test_more_lines_than_colours_have_shapes_of_their_own() -> None:
@@ -596,12 +606,13 @@ def test_more_lines_than_colours_have_shapes_of_their_own() -> None:
     cells = {f"line {n}": row(batch=n) for n in range(1, 10)}
     beaten = {one.cell: one.batch == 2 for one in cells.values()}
     lines = {name: [(one, number, number)] for name, one in cells.items()}
-    drawn = list(all_points(lines, beaten, looks_of({name: (name,) for name in cells})))
+    drawn = list(all_points(lines, beaten, {name: (name,) for name in cells}))
     points = [trace for trace in drawn if not trace.get("showlegend", True)]
     entries = [(trace["name"], trace["marker"]["symbol"]) for trace in drawn if trace not in points]
     symbols = [trace["marker"]["symbol"][0] for trace in points]
     assert symbols == ["circle", "circle-open", *["circle"] * 6, "square"]
     assert entries[1] == ("line 2", "circle")
+    assert entries[8] == ("line 9", "square")
     assert entries[-2:] == [("on the front", "circle"), ("beaten", "circle-open")]
 
 

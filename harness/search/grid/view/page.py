@@ -44,8 +44,8 @@ def articles(view: View) -> list[Article]:
     head = [_heading(view), page.headline(report.headline(view) or "no cell is ranked")]
     length = show_wait(parse_duration_ns(config["duration"]) / NS_PER_S)
     maps = [*_heat_maps(view)]
-    facts = [f"{length} per cell", *report.made(view), *([_READING] if maps else [])]
-    head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
+    head += page.labelled([f"{'each cell':<12}{length}", *report.facts(view)])
+    head += [f'<p class="quiet">{_READING}</p>'] if maps else []
     # A reader looks for the best cells first; the heat maps show the same comparisons as the folded tables.
     shown = sorted(report.tables_of(view), key=lambda table: table.key not in _OPEN)
     tail = [
@@ -53,14 +53,12 @@ def articles(view: View) -> list[Article]:
         for table in shown
         for part in page.section(table, folds=True, is_folded=table.key not in _OPEN, cards=True)
     ]
-    lines = [*_lines(view)]
-    keyed = [trace["name"] for figure in lines for trace in figure.data]
-    return [Article(head, [*maps, *lines, *_fronts(view, keyed)], tail)]
+    return [Article(head, [*maps, *_lines(view), *_fronts(view)], tail)]
 
 
 def _heading(view: View) -> str:
     words = ["Grid", view.content["config"]["scenario"], ", ".join(view.labels.values())]
-    doubted = any(row.doubts for row in view.ranked)
+    doubted = any(line.startswith("doubt") for line in report.facts(view))
     return heading(words, "VALID" if view.ranked else "INVALID", doubted=doubted)
 
 
@@ -142,7 +140,8 @@ def _text(value: float | None, *, in_ms: bool) -> str:
 
 def _lines(view: View) -> Iterator[Figure]:
     """Yields plots of throughput against batch size, with one line per way to run the model."""
-    looks, groups = _looks(view), dict[str, list[Row]]()
+    ways, groups = _ways(view), dict[str, list[Row]]()
+    looks = looks_of(ways)
     for row, label in zip(view.ranked, _labels(view), strict=True):
         groups.setdefault(label, []).append(row)
     data = [
@@ -154,6 +153,7 @@ def _lines(view: View) -> Iterator[Figure]:
             legendgroup=looks[label].family,
             line={"dash": looks[label].dash},
             marker={"symbol": looks[label].shape},
+            showlegend=False,
         )
         for label, members in groups.items()
         if len(members) > 1
@@ -162,7 +162,7 @@ def _lines(view: View) -> Iterator[Figure]:
         yield Figure(
             "Throughput over batch",
             "Bars: the column +-, about half of the 95 % interval, from blocks of neighbouring batches.",
-            data,
+            [*data, *key(ways)],
             {
                 "xaxis": {
                     "title": "batch, samples",
@@ -175,10 +175,7 @@ def _lines(view: View) -> Iterator[Figure]:
         )
 
 
-_LEGEND: Mapping[str, Any] = {
-    "showlegend": True,
-    "legend": {"groupclick": "toggleitem", "tracegroupgap": 0},
-}
+_LEGEND: Mapping[str, Any] = {"showlegend": True, "legend": {"tracegroupgap": 0}}
 
 _COLOURS = 8
 """Number of colours of a page. Further families repeat the colours with other marks."""
@@ -188,7 +185,8 @@ _SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 
 class Look(NamedTuple):
     """The look of one way to run a model. Eight lines in eight colours could not be told apart, so the colour shows only
-    the first axis with several values (e.g. the framework), and dash and mark show the others.
+    the first axis with several values (e.g. the framework), the dash the second (precision) and the mark the third
+    (threads).
     """
 
     family: str
@@ -197,31 +195,49 @@ class Look(NamedTuple):
     shape: str
 
 
-def _looks(view: View) -> Mapping[str, Look]:
-    """Returns the look of each label."""
+def _ways(view: View) -> Mapping[str, tuple[str, ...]]:
+    """Returns the values of the varying axes by label, the axis of the colours first."""
     ranked = view.ranked
     families = _varying(
         [(view.labels[r.model], r.backend, r.data, " ".join(r.shape)) for r in ranked], " "
     )
-    axes = (families, [r.precision for r in ranked], [str(r.threads) for r in ranked])
+    threads = [counted(r.threads, "thread") for r in ranked]
+    axes = (families, [r.precision for r in ranked], threads)
     varying = [axis for axis in axes if len(set(axis)) > 1] or [families]
-    ways = list(zip(*varying, strict=True))
-    return looks_of(dict(zip(_labels(view), ways, strict=True)))
+    return dict(zip(_labels(view), zip(*varying, strict=True), strict=True))
 
 
 def looks_of(ways: Mapping[str, tuple[str, ...]]) -> Mapping[str, Look]:
-    """Returns the look of each label. ways: values of the varying axes by label, the axis of the colours first."""
-    colours = list(dict.fromkeys(way[0] for way in ways.values()))
-    dashes = list(dict.fromkeys(way[1:2] for way in ways.values()))
-    shapes = list(dict.fromkeys((colours.index(w[0]) // _COLOURS, w[1:]) for w in ways.values()))
-    return {
-        label: Look(
-            escape(way[0]),
-            _DASHES[dashes.index(way[1:2]) % len(_DASHES)],
-            _SHAPES[shapes.index((colours.index(way[0]) // _COLOURS, way[1:])) % len(_SHAPES)],
-        )
-        for label, way in ways.items()
-    }
+    """Returns the look of each label. ways: as in `_ways`."""
+    colours, dashes = (list(dict.fromkeys(way[i : i + 1] for way in ways.values())) for i in (0, 1))
+    kinds: dict[tuple[Any, ...], str] = {}
+    looks = {}
+    for label, way in ways.items():
+        colour, dash = colours.index(way[:1]), dashes.index(way[1:2])
+        # A colour or dash that is used again gets other marks.
+        kind = (colour // _COLOURS, dash // len(_DASHES), *way[2:])
+        shape = kinds.setdefault(kind, _SHAPES[len(kinds) % len(_SHAPES)])
+        looks[label] = Look(escape(way[0]), _DASHES[dash % len(_DASHES)], shape)
+    return looks
+
+
+def key(ways: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """Yields legend entries for the values of each axis, because an entry for each combination would fill the plot.
+    A value that repeats a colour or a dash shows its mark. ways: as in `_ways`.
+    """
+    looks, first = looks_of(ways), dict[tuple[int, str], Look]()
+    for label, way in ways.items():
+        for axis, name in enumerate(way):
+            first.setdefault((axis, name), looks[label])
+    for (axis, name), (family, dash, shape) in sorted(first.items(), key=lambda one: one[0][0]):
+        line_of = {"width": 4} if axis == 0 else {"color": _GREY, "dash": dash}
+        entry = _entry(escape(name), {"symbol": shape, "size": 9, "color": _GREY}, line_of)
+        is_first = shape == _SHAPES[0]
+        entry["mode"] = "markers" if axis > 1 else "lines" if is_first else "lines+markers"
+        if axis == 0:
+            del entry["marker"]["color"]
+            entry["legendgroup"] = family
+        yield entry
 
 
 def _labels(view: View) -> list[str]:
@@ -243,13 +259,9 @@ def _labels(view: View) -> list[str]:
     return [label or " ".join(one[:3]) for label, one in zip(labels, words, strict=True)]
 
 
-def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
-    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front.
-
-    keyed: names in the legend of the plot over batch. A plot of the same lines has the same colours, and no legend for
-    them.
-    """
-    looks, beaten = _looks(view), tables.front(view.ranked)
+def _fronts(view: View) -> Iterator[Figure]:
+    """Yields a scatter plot for each pair of measured numbers. Filled marks are cells on the front."""
+    ways, beaten = _ways(view), tables.front(view.ranked)
     measured = [tables.numbers(row) for row in view.ranked]
     names = list(dict.fromkeys(name for numbers in measured for name in numbers))
     for x, y in combinations(names, 2):
@@ -260,12 +272,11 @@ def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
         both = [one for own in lines.values() for one in own]
         if min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2:
             continue
-        is_keyed = [escape(label) for label in lines] == list(keyed)
         yield Figure(
             f"{y.capitalize()} against {x}",
-            "On the front: no other cell is at least as good in every number and better in one."
-            f"{_KEYED if is_keyed else ''}",
-            [*all_points(lines, beaten, looks, is_keyed=is_keyed)],
+            "A line connects the batch sizes of one way to run the model. On the front: no other cell is at least as "
+            "good in every number and better in one.",
+            [*all_points(lines, beaten, ways)],
             {
                 "xaxis": {"title": f"{x}, {both[0][1].unit}"},
                 "yaxis": {"title": f"{y}, {both[0][2].unit}"},
@@ -274,41 +285,39 @@ def _fronts(view: View, keyed: Sequence[str]) -> Iterator[Figure]:
         )
 
 
-_KEYED = " Colours and marks as in the plot of the throughput over batch."
-
 _GREY = "#57606a"
 
 
 def all_points(
     lines: Mapping[str, Sequence[tuple[Row, Number, Number]]],
     beaten: Mapping[Any, Any],
-    looks: Mapping[str, Look],
-    *,
-    is_keyed: bool = False,
+    ways: Mapping[str, tuple[str, ...]],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the points of each line, one legend entry per line (unless `is_keyed`), and two legend entries that explain
-    filled and open points.
+    """Yields the points of each line, the entries of `key`, and two legend entries that explain filled and open
+    points.
     """
-    for label, own in lines.items():
-        family, _, shape = looks[label]
+    looks = looks_of(ways)
+    for label, unsorted in lines.items():
+        own = sorted(unsorted, key=lambda one: one[0].batch)
+        family, dash, shape = looks[label]
         open_ones = [bool(beaten[row.cell]) for row, _, _ in own]
         yield {
             **line(escape(label), [x.value for _, x, _ in own], [y.value for _, _, y in own]),
-            "mode": "markers",
             "legendgroup": family,
             "text": [f"batch {row.batch}" for row, _, _ in own],
+            "line": {"dash": dash, "width": 1},
             "marker": {
                 "symbol": [f"{shape}-open" if one else shape for one in open_ones],
-                "size": 10,
+                "size": 9,
             },
             "showlegend": False,
         }
-        if not is_keyed:
-            yield {**_entry(escape(label), {"symbol": shape, "size": 10}), "legendgroup": family}
-    yield _entry("on the front", {"symbol": "circle", "size": 10, "color": _GREY})
-    yield _entry("beaten", {"symbol": "circle-open", "size": 10, "color": _GREY})
+    yield from key(ways)
+    for name, symbol in (("on the front", "circle"), ("beaten", "circle-open")):
+        yield _entry(name, {"symbol": symbol, "size": 9, "color": _GREY}, {})
 
 
-def _entry(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(name: str, marker: Mapping[str, Any], line_of: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a trace without points, which only has an entry in the legend."""
-    return {**line(name, [None], [None]), "mode": "markers", "marker": dict(marker)}
+    drawn = {**line(name, [None], [None]), "mode": "markers", "marker": dict(marker)}
+    return {**drawn, "line": dict(line_of)} if line_of else drawn

@@ -48,14 +48,22 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 def headline(view: View) -> str:
     """Names the cell with the highest rate, and cells whose rate is within two standard errors of the highest rate.
 
-    Returns '' if no cell is ranked, or if the grid has several models, because rates of different models cannot be
-    compared.
+    Names a cell for each model, because rates of different models cannot be compared. Returns '' if no cell is ranked.
     """
     rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
-    if not rated or len({row.model for _, row in rated}) > 1:
+    if len(models := dict.fromkeys(row.model for _, row in rated)) > 1:
+        return "; ".join(
+            f"{view.labels[model]}: {_fastest_of(view, [one for one in rated if one[1].model == model])}"
+            for model in models
+        )
+    return _fastest_of(view, rated)
+
+
+def _fastest_of(view: View, rated: Sequence[tuple[float, Row]]) -> str:
+    if not rated:
         return ""
     most, best = max(rated, key=lambda one: one[0])
-    varying = _varying(view.rows)
+    varying = [axis for axis in _varying(view.rows) if axis != "model" or len(view.labels) < 2]
     where = f" with {_where(view, varying, best)}" if varying else ""
     least = most * (1 - best.noise)
     near = [
@@ -90,6 +98,20 @@ def made(view: View) -> Iterator[str]:
         yield f"{precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
     for about in view.content["ops"].values():
         yield f"op    {about['about']}"
+
+
+def facts(view: View) -> Iterator[str]:
+    """Yields labelled lines about the precisions, the operators and the doubts."""
+    for line in made(view):
+        precision, about = line.split(maxsplit=1)
+        is_operator = precision == "op"
+        label, text = (
+            ("operator", about) if is_operator else ("precision", f"{precision} of {about}")
+        )
+        yield f"{label:<12}{text}"
+    for note in _notes(view):
+        if note.startswith("doubt: "):
+            yield f"{'doubt':<12}{note.removeprefix('doubt: ')}"
 
 
 def _name(view: View, one: Cell | Row) -> str:
