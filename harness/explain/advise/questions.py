@@ -32,7 +32,7 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
     if gain <= 1:
         return f"{text}: these kernels, threads and precision allow no further gain."
-    return f"{text}, so the model could be at most {gain:.2f}x faster with these kernels, threads and precision."
+    return f"{text}, so the model could be at most {gain:.2f} x faster with these kernels, threads and precision."
 
 
 def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
@@ -40,7 +40,7 @@ def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = (
         f"The critical path has {len(bound['path'])} of {counted(bound['units'], 'layer')}: with enough workers, "
-        f"the model could be at most {limit:.2f}x faster"
+        f"the model could be at most {limit:.2f} x faster"
     )
     return f"{text}. {_best_setting('Q2', advice, ranked)}"
 

@@ -321,6 +321,15 @@ def _text(value: object) -> str:
         return " ".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
-    if isinstance(value, float):  # print a calibrated rate, which has many digits, in a short form
-        return plain(value)
-    return "-" if value is None else str(value)
+    if isinstance(value, bool) or value is None:
+        return "-" if value is None else str(value)
+    if isinstance(value, int):  # a large number is a seed
+        return f"{value:,}" if abs(value) < _LEAST_SEED else str(value)
+    if isinstance(value, float):  # a calibrated rate has many digits
+        whole, point, digits = plain(value).partition(".")
+        return f"{int(whole):,}{point}{digits}" if whole.isdecimal() else plain(value)
+    return str(value)
+
+
+_LEAST_SEED = 10**9
+"""A seed is drawn from the 64-bit numbers, and is written without separators, as in the configuration."""

@@ -847,7 +847,7 @@ def test_a_row_has_one_notation() -> None:
         ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
         ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
         ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5"),
-        ("config.yaml", lambda c: c.update(target_qps=12350.83378608207), "offered rate: fast -, other 12350.8"),
+        ("config.yaml", lambda c: c.update(target_qps=12350.83378608207), "offered rate: fast -, other 12,350.8"),
         # Bug: a run was "better" because the client cancelled requests and thereby relieved the server.
         (
             "config.yaml",
