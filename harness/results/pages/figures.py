@@ -68,7 +68,7 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     if bound_ms and bound_ms > FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
         far = f" The bound, {show_duration(round(bound_ms * NS_PER_MS))}, lies far outside."
         bound_ms = None
-    about = f"Share of the queries that were answered within a given time.{far}"
+    about = f"Share of the queries that were answered within a given time, by the journal.{far}"
     yield _cdf("Latency distribution", about, ordered_ms, bound_line(bound_ms, "x"))
     yield _tail(ordered_ms, bound_ms, far)
 
@@ -155,7 +155,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
     axis = {"title": "percentile", "type": "log"}
     return Figure(
         "Tail",
-        f"The latency at each percentile; latencies at the next mark to the right are ten times rarer.{far}",
+        f"The latency at each percentile, by the journal; latencies at the next mark to the right are ten times rarer.{far}",
         lines,
         {
             "xaxis": {**axis, "autorange": "reversed", "tickvals": ticks, "ticktext": names},

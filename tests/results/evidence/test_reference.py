@@ -281,7 +281,7 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
     assert line(found, 1000.0) == (
-        "p99 162 ns, against 100 ns with a cost-free load generator (1.62 x): the model itself was slower in the "
+        "p99 162 ns by the journal, against 100 ns with a cost-free load generator (1.62 x): the model itself was slower in the "
         "run: in the slowest 1 %, 30 ns more in infer, 20 ns more in queue; the null backend reaches 3,000/s here, 3 x"
     )
 
@@ -302,7 +302,7 @@ def test_the_load_generator_is_not_blamed_for_the_model(
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns, "queries": 9, "of_queries": 9}
-    numbers = "p99 2.00 s, against 1.00 s with a cost-free load generator (2 x)"
+    numbers = "p99 2.00 s by the journal, against 1.00 s with a cost-free load generator (2 x)"
     assert line(section, None) == f"{numbers}: {judgement}"
 
 
@@ -311,7 +311,9 @@ def test_reference_of_a_part_of_the_run_is_marked(monkeypatch: pytest.MonkeyPatc
     done = completions(np.arange(100) * 1000, infer=130)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
-    assert line(found, None).startswith("p99 of the first 60 queries 130 ns, against 100 ns with ")
+    assert line(found, None).startswith(
+        "p99 of the first 60 queries 130 ns by the journal, against 100 ns with "
+    )
 
 
 def test_offline_is_compared_with_the_bare_loop() -> None:
