@@ -114,7 +114,8 @@ def bars_in_rows(
         "yaxis": _categories(names) | downwards,
         "legend": {"traceorder": "normal"},
     }
-    return Figure(title, about, data, layout, tall(len(names)))
+    lines = max((name.count("<br>") + 1 for name in names), default=1)
+    return Figure(title, about, data, layout, tall(round(len(names) * (1 + 0.4 * (lines - 1)))))
 
 
 def _categories(names: Sequence[str]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ _MOST_TENSORS = 12
 _OPEN = "advice"
 """Key of the table that is not folded."""
 
-_LONGEST_NAME = 36
-"""Maximum number of characters of a layer name in a plot."""
+_LONGEST_OPERATORS = 24
+"""Maximum number of characters of a layer's operators in a plot."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
@@ -59,10 +59,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
         "Total time of equal layers under the current setting and under each layer's best graph level"
         f"{'; the slowest layers' if len(layers) < len(advice['layers']) else ''}.",
         {"title": "time, ms"},
-        [
-            shortened(f"{i}. {one['ops']} {one['makes']} x{one['count']}", _LONGEST_NAME)
-            for i, one in enumerate(layers, 1)
-        ],
+        [_layer_name(i, one) for i, one in enumerate(layers, 1)],
         {
             "now": [one["now_ns"] and one["now_ns"] * one["count"] / NS_PER_MS for one in layers],
             "best": [one["best_ns"] * one["count"] / NS_PER_MS for one in layers],
@@ -86,6 +83,18 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
         yield _weights([row for row in weights if "histogram" in row])
 
 
+def _layer_name(number: int, layer: Mapping[str, Any]) -> str:
+    """Returns a name on two lines, because one line would fill half of a narrow screen: the operators, and the shape,
+    which distinguishes layers.
+    """
+    operators = shortened(
+        layer["ops"].replace("BatchNormalization", "BatchNorm"), _LONGEST_OPERATORS
+    )
+    shape = layer["makes"].partition("[")
+    times = f" x{layer['count']}" if layer["count"] > 1 else ""
+    return f"{number}. {operators}<br>{''.join(shape[1:]) or shape[0]}{times}"
+
+
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draws a histogram per tensor, scaled from -1 to 1 times the tensor's largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST_TENSORS]
@@ -99,6 +108,7 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
             points.append((rounded(middle), row["name"], rounded(count / row["elements"], 100)))
     x, y, shares = zip(*points, strict=True)
     marker = {"color": shares, "symbol": "square", "showscale": True, "size": 9}
+    marker["colorbar"] = {"title": {"text": "%"}}
     return Figure(
         "Distribution of weights",
         "Percentage of each tensor's values in each of 32 bins"
@@ -137,6 +147,6 @@ def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
         yield "<h2>Kernels that compute nothing</h2>"
         heads = ("kernel", "operator", "why", "time")
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
-        yield table(heads, cells, numbers=1)
+        yield table(heads, cells, numbers=1, cards=True)
     yield "<h2>Coverage and checks</h2>"
     yield from page.labelled(advise_report.facts(advice))

@@ -250,10 +250,10 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _count(number: float) -> str:
-    """Formats a number with four digits and a prefix: 3857973248 -> '3.858 G'."""
+    """Formats a number with three digits and a prefix: 3857973248 -> '3.86 G'."""
     for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{number / size:.4g} {prefix}"
+            return f"{number / size:.3g} {prefix}"
     return f"{number:,.0f} "
 
 
