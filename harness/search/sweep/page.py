@@ -63,7 +63,8 @@ def articles(
     made, title = content["points"], ["Sweep", *points.words(content)]
     doubted = is_doubted(made) or any(points.has_hole(part) for _, part in caches.parts(content))
     head = [heading(title, verdict_of(made), doubted=doubted)]
-    head += page.conclusion(points.marks_of_all(content), "valid")
+    lines = list(points.marks_of_all(content))
+    head += page.conclusion(lines, points.main_label(lines))
     addresses = [address(point["folder"]) for point in made] if address else []
     tail = list(page.section(points.points_table(content), addresses=addresses, cards=True))
     codes = dict.fromkeys(code for point in made for code in point["reasons"])

@@ -24,6 +24,8 @@ from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 from harness.search.sweep import caches
 
+_NOT_VALID = "not valid"
+
 _WAITING = ("issue_delay", "queue")
 """Stages that a query passes before an instance or the client takes it."""
 
@@ -232,6 +234,11 @@ def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
         yield from marks(part, cache)
 
 
+def main_label(lines: Sequence[str]) -> str:
+    """Returns the label of the line among `marks_of_all` that is the headline."""
+    return "valid" if any(line.startswith("valid") for line in lines) else _NOT_VALID
+
+
 def words(content: Mapping[str, Any]) -> list[str]:
     """Returns scenario, backend, model and SLO."""
     config = content["config"]
@@ -262,7 +269,16 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
     if highest is not None:
         state = f" ({cache} cache)" if cache else ""
         yield from _highest(content["points"], highest, state)
+    elif content["points"]:
+        yield _none_valid(content["points"])
     yield from _limits(content)
+
+
+def _none_valid(points: Sequence[Mapping[str, Any]]) -> str:
+    rates = sorted({point["rate_per_s"] for point in points})
+    if len(rates) == 1:
+        return f"{_NOT_VALID:<12}no rate: {show_rate(rates[0])} queries/s was INVALID"
+    return f"{_NOT_VALID:<12}no rate: all {len(rates)} rates from {show_rate(rates[0])} to {show_rate(rates[-1])} queries/s were INVALID"
 
 
 def _not_reached(content: Mapping[str, Any]) -> str:

@@ -445,6 +445,18 @@ def test_plots_show_a_run_at_the_rate_that_names_it() -> None:
     assert achieved.data[0]["y"] == [102, 204]
 
 
+def test_sweep_without_a_valid_rate_begins_with_that() -> None:
+    """Bug: the headline of such a sweep was the reason why it has no knee."""
+    missed = [point(rate, 9)._replace(verdict="INVALID")._asdict() for rate in (100, 200)]
+    named = {"config": {"scenario": "server", "backend": "null"}, "model": "mine"}
+    head = "".join(articles({**named, **swept_to(missed, highest_valid=None)})[0].head)
+    assert (
+        '<p class="headline">No rate: all 2 rates from 100 to 200 queries/s were INVALID</p>'
+        in head
+    )
+    assert head.startswith('<h1><span class="badge invalid">INVALID</span> ')
+
+
 def test_token_times_of_a_language_model_replace_the_batch() -> None:
     times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5}
     streamed, failed = point(100, 1)._asdict() | {"token_times": times}, point(200, 9)._asdict()
