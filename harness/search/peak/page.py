@@ -88,7 +88,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",
-        "The runs of the search, numbered as in the table.",
+        f"The runs of the search, numbered as in the table.{_below(probes, slo)}",
         [*_traces(content["probes"], probes, slo)],
         {
             "xaxis": axis,
@@ -97,6 +97,19 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "annotations": names,
         },
         height_rem=26,
+    )
+
+
+def _below(probes: Sequence[Mapping[str, Any]], slo: Slo) -> str:
+    """Explains failed runs whose judged percentile is within the bound; '' without such a run."""
+    bound_ms = slo.bound_ns / NS_PER_MS
+    if slo.of or not any(
+        p["passed"] is False and (_judged(p, slo) or 0.0) <= bound_ms for p in probes
+    ):
+        return ""
+    return (
+        " A run below the bound failed if more of its queries were late than LoadGen allows for the planned number "
+        "of queries, which may end the run early."
     )
 
 
