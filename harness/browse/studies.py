@@ -154,7 +154,9 @@ def _without_plots(title: str, lines: Iterable[str], tables: Iterable[Table]) ->
     """title: the heading as HTML. lines: lines of the conclusion, the headline first."""
     head = [title, *page.conclusion(lines)]
     return Article(
-        head, (), [part for table in tables for part in page.section(table, named=("number",))]
+        head,
+        (),
+        [part for table in tables for part in page.section(table, named=("number",), cards=True)],
     )
 
 

@@ -12,6 +12,7 @@ from harness.results.pages import page
 from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows
+from harness.results.pages.tables import Cell, Table, show_cell, with_intervals
 
 PAGE = "cold.html"
 
@@ -93,4 +94,23 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     for table in tables.tables(content):
-        yield from page.section(table)
+        yield from page.section(_with_shares(with_intervals(table)), cards=True)
+
+
+def _with_shares(shown: Table) -> Table:
+    """Puts each phase's share of the total into the cell of its time, so that the table fits a narrow screen."""
+    is_share = [head.name.startswith("share ") for head in shown.columns]
+    if not any(is_share):
+        return shown
+    rows: list[list[Cell]] = []
+    for row in shown.rows:
+        cells: list[Cell] = []
+        for cell, share in zip(row, is_share, strict=True):
+            if not share:
+                cells.append(cell)
+            elif cell is not None:
+                cells[-1] = f"{cells[-1]}, {show_cell(cell, 'share')}"
+        rows.append(cells)
+    heads = [head for head, share in zip(shown.columns, is_share, strict=True) if not share]
+    about = f"{shown.about}; the share is of the total after the import"
+    return shown._replace(columns=heads, rows=rows, about=about)

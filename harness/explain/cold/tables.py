@@ -101,7 +101,7 @@ def benefit(found: Mapping[str, Any]) -> Table:
     )
     about = "savings of a worker that gets its weights from a process that holds them; negative: sharing costs more"
     note = (
-        f"an object, here a {found['granularity']}, takes {show_ns(found['given_ns'])} to get and "
+        f"An object, here a {found['granularity']}, takes {show_ns(found['given_ns'])} to get and "
         f"{show_ns(found['touched_ns'])} to touch: sharing saves time from {show_bytes(constants.even_bytes)} "
         f"per object, and memory if the weights are larger than the owner process, {show_bytes(found['owner_bytes'])}"
     )
@@ -258,6 +258,6 @@ def _cells(key: str, by_key: Mapping[str, Estimate]) -> Iterator[Cell]:
 def _notes(row: Mapping[str, Any]) -> Iterator[str]:
     yield row["note"]
     yield (
-        "the start of the process (Python and the harness's modules) and the import of the framework come before "
+        "The start of the process (Python and the harness's modules) and the import of the framework come before "
         "the first answer, and are the same for every model; the framework's own libraries stay in the page cache"
     )

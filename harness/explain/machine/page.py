@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_US, counted
+from harness.core.units import NS_PER_MS, counted
 from harness.explain.machine import record
 from harness.explain.machine.arithmetic import Key, best_points, peaks_line
 from harness.explain.machine.record import Content
@@ -53,7 +53,7 @@ def _head(content: Content) -> Iterator[str]:
 
 def _tail(content: Content) -> Iterator[str]:
     for table in tables(content):
-        yield from page.section(table, folds=True)
+        yield from page.section(table, folds=True, cards=True)
 
 
 def figures(content: Content) -> Iterator[Figure]:
@@ -136,10 +136,10 @@ def _by_size(title: str, about: str, points: Sequence[Measured], setting: str) -
     data = []
     for value in dict.fromkeys(point.settings[setting] for point in points):
         shown = [point for point in points if point.settings[setting] == value]
-        times = [rounded(point.median_ns, 1 / NS_PER_US) for point in shown]
+        times = [rounded(point.median_ns, 1 / NS_PER_MS) for point in shown]
         data.append(line(str(value), [point.settings["bytes"] for point in shown], times))
     return Figure(
-        title, about, data, {"xaxis": _BYTES, "yaxis": {"title": "time, µs", "type": "log"}}
+        title, about, data, {"xaxis": _BYTES, "yaxis": {"title": "time, ms", "type": "log"}}
     )
 
 

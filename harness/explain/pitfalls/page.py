@@ -157,8 +157,8 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _tail(report: Mapping[str, Any]) -> Iterator[str]:
-    yield from page.section(changes_table(report))
+    yield from page.section(changes_table(report), cards=True)
     if report["not_possible"]:
         yield "<h2>Not possible</h2>"
         rows = [[one["kind"], one["name"], one["reason"]] for one in report["not_possible"]]
-        yield table(("kind", "change", "reason"), rows)
+        yield table(("kind", "change", "reason"), rows, cards=True)

@@ -45,7 +45,7 @@ function themed(given, data, printing) {
     const given = layout[name];
     made[name] = {
       gridcolor: theme.grid, zerolinecolor: theme.grid, automargin: true, hoverformat: ".4~g", separatethousands: true,
-      exponentformat: "none",
+      exponentformat: "none", ticklabelstandoff: name[0] === "y" && given.type === "category" ? 6 : 0,
       ...given,
       title: { text: withUnits(given) ? given.title.replace(IN_TIME, "").replace(IN_BYTES, "") : given.title, standoff: 8 },
     };
@@ -73,7 +73,10 @@ function readable(low, high, most, isLog) {
     return tens.filter((_, i) => i % every === 0);
   }
   const power = 10 ** Math.floor(Math.log10((high - low) / most));
-  const step = [1, 2, 5, 10].map((digit) => digit * power).find((size) => (high - low) / size <= most);
+  const steps = [1, 2, 5, 10].map((digit) => digit * power);
+  const fits = steps.find((size) => (high - low) / size <= most);
+  // An axis needs two marks, even if they are closer than usual.
+  const step = fits > 0.9 * (high - low) ? steps[Math.max(0, steps.indexOf(fits) - 1)] : fits;
   const values = [];
   for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-9); n++) values.push(n * step);
   return values;

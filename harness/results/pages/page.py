@@ -498,7 +498,7 @@ def _table_and_notes(
     cards: bool,
 ) -> Iterator[str]:
     if shown.about:
-        yield f'<p class="quiet">{escape(shown.about)}</p>'
+        yield f'<p class="quiet">{escape(_sentence(shown.about))}</p>'
     rows = shown.rows if most_rows is None else shown.rows[:most_rows]
     if rows:
         heads = [words(column.name) for column in shown.columns]
@@ -515,6 +515,11 @@ def _table_and_notes(
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{_html(note)}</p>' for note in shown.notes)
+
+
+def _sentence(text: str) -> str:
+    """Returns a text that begins with a capital letter, unless it begins with a name from code."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].rstrip(":,").isalpha() else text
 
 
 def link(text: str, target: Path, page: Path) -> str:

@@ -63,6 +63,28 @@ def without_empty(table: Table) -> Table:
     return table._replace(columns=list(compress(table.columns, kept)), rows=rows)
 
 
+PLUS_MINUS = ("+-", "±")
+"""Beginnings of the name of a column with half of the interval of the column before."""
+
+
+def with_intervals(shown: Table) -> Table:
+    """Puts each interval into the cell of its number, because many narrow columns are hard to read."""
+    heads: list[Column] = []
+    rows: list[list[Cell]] = [[] for _ in shown.rows]
+    for place, head in enumerate(shown.columns):
+        cells = [row[place] for row in shown.rows]
+        if not head.name.startswith(PLUS_MINUS):
+            heads.append(head)
+            for row, cell in zip(rows, cells, strict=True):
+                row.append(cell)
+            continue
+        unit = heads[-1].unit
+        for row, cell in zip(rows, cells, strict=True):
+            if cell is not None:
+                row[-1] = f"{show_cell(row[-1], unit)} ± {show_cell(cell, head.unit)}"
+    return shown._replace(columns=heads, rows=rows)
+
+
 _SHOWN: Mapping[str, Callable[[float], str]] = {
     "ns": show_ns,
     "bytes": show_bytes,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_US, show_ns
+from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages import page
 from harness.results.pages.heading import heading, is_doubted
 from harness.results.pages.page import Article, Figure, typeset
@@ -13,7 +13,7 @@ from harness.search.overhead import table
 from harness.search.overhead.parts import FLOOR
 
 PAGE = "overhead.html"
-_UNIT = {"title": "µs"}
+_TIME = {"title": "time, ms"}
 _ROOM = 1.15
 """Length of the axis as a multiple of the longest bar, which leaves room for the text next to each bar."""
 
@@ -34,7 +34,7 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
         ),
         *page.conclusion([table.headline(content), sides, *table.facts(content)]),
     ]
-    tail = [part for one in table.tables(content) for part in page.section(one)]
+    tail = [part for one in table.tables(content) for part in page.section(one, cards=True)]
     return [Article(head, list(figures(content)), tail)]
 
 
@@ -52,10 +52,10 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         "Pairs",
         "Median time of a query in each pair of an in-process run and a served run.",
         [
-            line(name, numbers, [rounded(pair[key], 1 / NS_PER_US) for pair in pairs])
+            line(name, numbers, [rounded(pair[key], 1 / NS_PER_MS) for pair in pairs])
             for name, key in zip(names, keys, strict=True)
         ],
-        {"xaxis": {"title": "pair", "dtick": 1}, "yaxis": {**_UNIT, "rangemode": "tozero"}},
+        {"xaxis": {"title": "pair", "dtick": 1}, "yaxis": {**_TIME, "rangemode": "tozero"}},
     )
 
 
@@ -66,8 +66,8 @@ def _steps(found: Mapping[str, Any]) -> Figure:
     here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]
     up = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
     down = {"less the client's floor": floor_ns, "less the time in process": -here}
-    most = max(there, here + sum(map(abs, parts.values()))) / NS_PER_US
-    least = min(0.0, found["mean_ns"]) / NS_PER_US
+    most = max(there, here + sum(map(abs, parts.values()))) / NS_PER_MS
+    least = min(0.0, found["mean_ns"]) / NS_PER_MS
     trace = {
         "type": "waterfall",
         "orientation": "h",
@@ -80,7 +80,7 @@ def _steps(found: Mapping[str, Any]) -> Figure:
             "total",
         ],
         "y": [*up, "served", *down, "overhead"],
-        "x": [*_in_us(up.values()), None, *_in_us(down.values()), None],
+        "x": [*_in_ms(up.values()), None, *_in_ms(down.values()), None],
         "text": [
             typeset(show_ns(ns)) for ns in (*up.values(), there, *down.values(), found["mean_ns"])
         ],
@@ -95,12 +95,12 @@ def _steps(found: Mapping[str, Any]) -> Figure:
         "Means of the pairs' medians. The overhead is the served time less the client's floor and the time in process.",
         [trace],
         {
-            "xaxis": {**_UNIT, "range": [least * _ROOM, most * _ROOM]},
-            "yaxis": {"autorange": "reversed", "automargin": True},
+            "xaxis": {**_TIME, "range": [least * _ROOM, most * _ROOM]},
+            "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
         },
         tall(len(up) + len(down) + 2),
     )
 
 
-def _in_us(values_ns: Iterable[float]) -> list[float | None]:
-    return [rounded(ns, 1 / NS_PER_US) for ns in values_ns]
+def _in_ms(values_ns: Iterable[float]) -> list[float | None]:
+    return [rounded(ns, 1 / NS_PER_MS) for ns in values_ns]

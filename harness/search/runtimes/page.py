@@ -11,7 +11,7 @@ from harness.results.pages import page
 from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import bars_in_rows, rounded
-from harness.results.pages.tables import Cell, Column, Table, show_cell
+from harness.results.pages.tables import show_cell, with_intervals
 from harness.search.runtimes import table
 from harness.search.runtimes.table import RANKED
 
@@ -52,29 +52,11 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         *([page.facts(limits)] if limits else []),
     ]
     tail = [
-        *page.section(_joined(table.table_of(one)), cards=True),
+        *page.section(with_intervals(table.table_of(one)), cards=True),
         page.facts([fact for fact in facts if fact[0] not in _QUALIFY]),
         *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
-
-
-def _joined(shown: Table) -> Table:
-    """Puts each interval into the cell of its number, because many narrow columns are hard to read."""
-    heads: list[Column] = []
-    rows: list[list[Cell]] = [[] for _ in shown.rows]
-    for place, head in enumerate(shown.columns):
-        cells = [row[place] for row in shown.rows]
-        if head.name != table.PLUS_MINUS:
-            heads.append(head)
-            for row, cell in zip(rows, cells, strict=True):
-                row.append(cell)
-            continue
-        unit = heads[-1].unit
-        for row, cell in zip(rows, cells, strict=True):
-            if cell is not None:
-                row[-1] = f"{show_cell(row[-1], unit)} ± {show_cell(cell, head.unit)}"
-    return shown._replace(columns=heads, rows=rows)
 
 
 def figures(one: Mapping[str, Any]) -> Iterator[Figure]:

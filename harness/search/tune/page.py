@@ -20,7 +20,9 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def articles(content: Mapping[str, Any]) -> list[Article]:
-    tail = [part for table in tune_report.tables(content) for part in page.section(table)]
+    tail = [
+        part for table in tune_report.tables(content) for part in page.section(table, cards=True)
+    ]
     return [Article(list(_head(content)), list(figures(content)), tail)]
 
 

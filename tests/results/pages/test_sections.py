@@ -8,7 +8,7 @@ import pytest
 from harness.core.codes import CODES
 from harness.results.pages.page import LONG, labelled, section, with_meanings
 from harness.results.pages.plots import shortened
-from harness.results.pages.tables import Table, columns
+from harness.results.pages.tables import Table, columns, with_intervals
 
 
 def table(rows: int) -> Table:
@@ -67,3 +67,13 @@ def test_equal_labels_are_shown_once_and_a_continued_line_has_none() -> None:
 )
 def test_a_long_name_is_shortened_in_the_middle(name: str, shown: str) -> None:
     assert shortened(name, 9) == shown
+
+
+def test_an_interval_stands_in_the_cell_of_its_number() -> None:
+    """Bug: tables with a column for each interval were wider than a phone."""
+    heads = columns("phase | cold [ns] | ± cold [ns] | share [share]")
+    shown = with_intervals(
+        Table("t", "t", "", heads, [["load", 2e6, 5e5, 0.5], ["run", 1e3, None, None]])
+    )
+    assert [head.name for head in shown.columns] == ["phase", "cold", "share"]
+    assert list(map(list, shown.rows)) == [["load", "2.00 ms ± 500 us", 0.5], ["run", 1e3, None]]

@@ -118,11 +118,11 @@ def test_waterfall_from_in_process_to_served_shows_all_parts(
     # Bug: the plot ended at the served time, although the headline subtracted a floor that was not drawn.
     names += ["less the client's floor", "less the time in process", "overhead"]
     assert waterfall["y"] == names
-    up, down = [25.0, 12.0, 115.0, 10.0, 5.0, 13.0, 0.0], [-40.0, -25.0]
+    up, down = [0.025, 0.012, 0.115, 0.01, 0.005, 0.013, 0.0], [-0.04, -0.025]
     assert waterfall["x"] == [*up, None, *down, None]
-    assert sum(up + down) == 115.0
+    assert sum(up + down) == pytest.approx(0.115)
     assert waterfall["text"][-1] == "115\u00a0µs"
-    assert [trace["y"][0] for trace in pairs.data] == [25.0, 180.0, 115.0]
+    assert [trace["y"][0] for trace in pairs.data] == [0.025, 0.18, 0.115]
 
 
 def test_both_sides_have_the_same_load_and_the_servers_threads(

@@ -181,7 +181,7 @@ def articles(content: Content) -> list[page.Article]:
     names = ", ".join(numbers["models"]) or "no model"
     lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
     head = [heading(["Bricks", names], doubted=bool(doubts)), *page.conclusion(lines)]
-    tail = [html for table in _tables(content, numbers) for html in page.section(table)]
+    tail = [html for table in _tables(content, numbers) for html in page.section(table, cards=True)]
     return [page.Article(head, list(_figures(numbers)), tail)]
 
 
