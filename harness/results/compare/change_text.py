@@ -135,5 +135,14 @@ def show_factors(value: float, low: float | None, high: float | None) -> str:
     if low is None or high is None:
         ends = "no interval"
     else:
-        ends = f"wider than x {WIDEST}" if is_useless(low, high) else f"{low:.3g} to {high:.3g}"
-    return f"{value:.3g} x ({ends})"
+        ends = (
+            f"wider than x {WIDEST}"
+            if is_useless(low, high)
+            else f"{_factor(low)} to {_factor(high)}"
+        )
+    return f"{_factor(value)} x ({ends})"
+
+
+def _factor(value: float) -> str:
+    """Formats a factor with three digits: '0.850', '1.30', '1,230'."""
+    return show_rate(value) if value >= 100 else f"{value:#.3g}".rstrip(".")

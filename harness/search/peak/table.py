@@ -295,7 +295,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield (
             f"{'peak':<12}{peak}: VALID at full length; the lowest failed {what} above it: "
-            f"{show_rate(above)}{short}{others}"
+            f"{show_rate(above)} {unit}{short}{others}"
         )
     yield from _steadiness(run)
     if content["ended_early"] is not None:

@@ -533,11 +533,11 @@ def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
-    assert last.startswith("verdict   undecided: B is 0.99 x (")
-    assert re.search(r"may decide; but throughput 3\.4 x \(.* to .*\)$", last)
+    assert last.startswith("verdict   undecided: B is 0.990 x (")
+    assert re.search(r"may decide; but throughput 3\.40 x \(.* to .*\)$", last)
     worse = list(lines(compare([a_run("a")], [a_run("b", accuracy=98.8)]), []))[-1]
     assert re.fullmatch(
-        r"verdict   worse: B is 1 x \(.*\) as fast as A at p99, which is undecided; but accuracy -0.2 %",
+        r"verdict   worse: B is 1.00 x \(.*\) as fast as A at p99, which is undecided; but accuracy -0.2 %",
         worse,
     )
 
@@ -621,7 +621,7 @@ def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
     found = compare([ours], [theirs], optimised=True)
     assert (found.refusals, found.verdict) == ([], BETTER)
     assert re.fullmatch(
-        r"verdict   better: B is 20 x \(.*\) as fast as A at p99; the accuracy goes from 99 to 98.5.*",
+        r"verdict   better: B is 20.0 x \(.*\) as fast as A at p99; the accuracy goes from 99 to 98.5.*",
         list(lines(found, []))[-1],
     )
     same = compare([ours], [a_run("b", p99=50)], optimised=True)
@@ -672,8 +672,8 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
 
 def test_a_useless_interval_is_not_printed() -> None:
     """Bug: two runs per side led to the interval `x 4.11e-08 to x 7.89e+07`."""
-    assert show_factors(0.5, 0.028, 9.57) == "0.5 x (wider than x 100)"
-    assert show_factors(0.5, 0.1, 9.57) == "0.5 x (0.1 to 9.57)"
+    assert show_factors(0.5, 0.028, 9.57) == "0.500 x (wider than x 100)"
+    assert show_factors(0.5, 0.1, 9.57) == "0.500 x (0.100 to 9.57)"
     change = Change("p95", "ns", 1.0, 2.0, 1.0, -0.5, 99.0, 0.02, False, None)
     assert interval(change) == "wider than x 100"
     assert interval(change._replace(low=0.5)) == "x 1.5 to x 100"
@@ -724,7 +724,7 @@ def test_run_compared_with_itself_shows_no_difference(
     fast = runs / "fast"
     assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
     printed = capsys.readouterr()
-    assert "verdict   undecided: B is 1 x (no interval) as fast as A at p90; " in printed.out
+    assert "verdict   undecided: B is 1.00 x (no interval) as fast as A at p90; " in printed.out
     assert "limit     kept       p90 +0.0 % against +0 %\n" in printed.out
     # Bug: the harness advised the user to rerun the run against itself.
     assert "\nnext " not in printed.out

@@ -91,7 +91,7 @@ def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
 def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prints: Said) -> None:
     """Bug: the digits on ort, openvino and tensorflow were refused because their files have different digests."""
     printed = prints("compare", ort, twin(ort, tmp_path / "other"))
-    assert re.search(r"verdict   undecided: B \(.*\) is 1 x ", printed)
+    assert re.search(r"verdict   undecided: B \(.*\) is 1.00 x ", printed)
     assert "answers   top-1 agreement on 100.00 % of 500 samples, 500 identical" in printed
     assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
     assert "differs   backend: ort -> other" in printed

@@ -93,9 +93,7 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     out = capsys.readouterr().out
     assert out.startswith("PEAK  server  null  digits  p99=10ms\n")
     low, high = content["peak"], content["failed_above"]
-    told = (
-        f"{low:,.0f} queries/s: VALID at full length; the lowest failed load above it: {high:,.0f}"
-    )
+    told = f"{low:,.0f} queries/s: VALID at full length; the lowest failed load above it: {high:,.0f} queries/s"
     assert told in out
     assert out.count("\n") == len(content["probes"]) + 6
     assert Path("latest").resolve() == Path("found").resolve()
@@ -679,22 +677,28 @@ def test_failure_of_a_short_probe_is_marked_as_such(
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
-    assert "the lowest failed load above it: 1,280 (a short run)\n" in capsys.readouterr().out
+    assert (
+        "the lowest failed load above it: 1,280 queries/s (a short run)\n"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("loads", "shown"),
     [
-        ([], "the lowest failed load above it: 111,200"),
-        ([178_800], "the lowest failed load above it: 111,200"),
-        ([97_490], "the lowest failed full run above it: 111,200; a shorter run failed at 97,490"),
+        ([], "the lowest failed load above it: 111,200 queries/s"),
+        ([178_800], "the lowest failed load above it: 111,200 queries/s"),
+        (
+            [97_490],
+            "the lowest failed full run above it: 111,200 queries/s; a shorter run failed at 97,490",
+        ),
         (
             [178_800, 106_300, 97_490],
-            "the lowest failed full run above it: 111,200; shorter runs failed at 97,490 and 106,300",
+            "the lowest failed full run above it: 111,200 queries/s; shorter runs failed at 97,490 and 106,300",
         ),
         (
             [97_490, 98_000, 99_000, 106_300],
-            "the lowest failed full run above it: 111,200; 4 shorter runs failed at 97,490 to 106,300",
+            "the lowest failed full run above it: 111,200 queries/s; 4 shorter runs failed at 97,490 to 106,300",
         ),
     ],
 )

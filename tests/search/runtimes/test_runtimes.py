@@ -197,7 +197,7 @@ def test_equal_speeds_are_no_difference_after_three_rounds(
     assert len(backends.configs) == 9
     assert content["models"][0]["ended"] == "decided"
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("no difference between openvino, litert and ort: openvino is 1 x (")
+    assert last.startswith("no difference between openvino, litert and ort: openvino is 1.00 x (")
 
 
 def test_noise_that_hides_the_order_uses_all_rounds(
