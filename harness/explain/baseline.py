@@ -1,4 +1,4 @@
-"""Opens a model with a dataset, as the model's manifest declares it. Changes are compared with this baseline."""
+"""Opens a model and a dataset as the model's manifest declares them. Changes are compared with this baseline."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ class Subject(NamedTuple):
 
     @property
     def has_answers(self) -> bool:
-        """False for the null backend. With the null backend, only inputs are compared."""
+        """False for the null backend. With the null backend, only inputs can be compared."""
         return self.config.backend != "null"
 
 
@@ -155,7 +155,7 @@ class Baseline:
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []
-        self.unit, self.lower_is_better = "", False  # the score's unit, set after the first score
+        self.unit, self.lower_is_better = "", False  # the score's unit is set with the first score
         for indices, inputs in self.chunks():
             self._look_at(inputs)
             if runner:

@@ -39,9 +39,9 @@ class Report(NamedTuple):
 
     @contextmanager
     def measuring(self, out: Path | None, backend: str, subject: str) -> Iterator[ResultFolder]:
-        """Makes the folder, and renames it to its final name after the last measurement.
+        """Creates the folder, and renames it to its final name after the last measurement.
 
-        After an error the folder stays if measurements were saved, or if a log may show the cause.
+        After an error, the folder stays if measurements were saved, or if a log may show the cause.
         """
         new = run_folder.new_folder(out, self.verb, backend, subject)
         try:

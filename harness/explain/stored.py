@@ -6,10 +6,10 @@ from typing import Any
 from harness.models.opened.ort_session import SessionSetup, open_session
 
 MOST_BYTES = 1 << 30
-"""Only models up to this size are written in several formats for a comparison of the formats."""
+"""Models larger than this are not written in several formats for comparison."""
 
 EXTERNAL_FROM_BYTES = 1024
-"""Smaller tensors stay in the ONNX file, because they are shapes and scalars."""
+"""Tensors smaller than this stay in the ONNX file, because they are shapes and scalars."""
 
 _WEIGHTS = "weights"
 
@@ -44,7 +44,7 @@ def mapped(path: Path, folder: Path, setup: SessionSetup) -> Path:
     """Writes the optimised graph.
 
     The weights are in a second file, in the layout that the graph reads. A session without optimisation and prepacking
-    maps that file directly and shares its pages with all processes.
+    maps the second file directly and shares its pages with all processes.
     """
     file = folder / "model.onnx"
     config = {

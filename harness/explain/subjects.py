@@ -1,4 +1,4 @@
-"""Opens the models and data that `pitfalls` and `advise` examine. The default is digits and two photographs."""
+"""Opens the models and data that `pitfalls` and `advise` examine. The defaults are the digits and two photographs."""
 
 import importlib.util
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,8 @@ LENDER = "mobilenet"
 """
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""If no model is named, the first of these models whose file is on this machine is used. The harness makes the last
-model itself, with random weights.
+"""If no model is named, the first of these models whose file is on this machine is used. The harness creates the last
+of these models itself, with random weights.
 """
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")

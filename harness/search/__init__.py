@@ -1,1 +1,1 @@
-"""Implements the verbs that make many runs to answer one question: peak, sweep, grid, tune, repeats."""
+"""Implements the verbs that use many runs to answer one question: peak, sweep, grid, tune, repeats."""

@@ -1,8 +1,8 @@
 """Repeats a run (--repeats), each time in a new process, and reports how much the numbers vary.
 
-Run i uses the schedule seed s + i, because the effect of the arrivals that one seed produces is not a property of the
-system. All other settings stay the same, including the order of samples. Each run gets a separate result folder.
-`compare` accepts all these folders as one side, and repeats.json and the table summarise them.
+Run i uses the schedule seed s + i, because a result for the arrivals of a single seed is not a property of the system.
+All other settings stay the same, including the order of samples. Each run gets a separate result folder. `compare`
+accepts all these folders as one side, and repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Repeats(Study[int]):
         self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
-        """Makes the runs. Returns 0 if every run was VALID, and otherwise the largest exit status of a run."""
+        """Performs the runs. Returns 0 if every run was VALID, and otherwise the largest exit status of a run."""
         config = self._config
         for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
@@ -62,7 +62,7 @@ class Repeats(Study[int]):
             shown = dict.fromkeys((_deciding(run.result), "throughput"))
             self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
-                break  # if one run was stopped, died or hung, further runs would do the same
+                break  # because further runs would end in the same way
             config = _like_first(config, self._runs[0])
         else:
             self.folder = self._results.finish(newest=False)
@@ -116,15 +116,15 @@ def _like_first(config: RunConfig, first: Finished) -> RunConfig:
 def _failure(result: Mapping[str, Any]) -> str | None:
     """Returns the reason why a run is excluded from the numbers; None if the run is VALID or only missed its SLO.
 
-    A stopped run measured only its beginning. A run with failed samples counts the failures as answers, although
-    failures return at once.
+    A stopped run is excluded because it measured only its beginning. A run with failed samples is excluded because it
+    counts failures as answers, although failures return at once.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
 def _deciding(result: Mapping[str, Any]) -> str:
-    """Returns the name of the number that decides, even if a run ended before this number was measured."""
+    """Returns the name of the deciding number, even if a run ended before this number was measured."""
     return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
@@ -153,7 +153,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """Returns the number that decides, over all runs, with its interval. content: as in repeats.json."""
+    """Returns the deciding number over all runs, with its interval. content: as in repeats.json."""
     verdicts = content["verdicts"]
     runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
     for name, mean, interval, *_ in _rows(content):

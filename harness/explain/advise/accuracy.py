@@ -19,8 +19,8 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""A file in another precision is probably wrong if the share of equal answers is below this value and the distance of
-the answers exceeds MOST_DISTANCE.
+"""A file in another precision is probably wrong if the share of equal answers is below this value and the distance
+between the answers exceeds MOST_DISTANCE.
 """
 
 MOST_DISTANCE = 0.1
@@ -30,8 +30,8 @@ used together with LEAST_AGREEMENT.
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
-    """Makes the int8 file in the same way as `sweep`. Returns the accuracy cost (see `_cost`) and the file, or the
-    reason (`failed`) and None.
+    """Makes the int8 file in the same way as `sweep`. Returns the accuracy cost (see `_cost`) and the file; on failure,
+    returns the reason as `failed`, and None.
     """
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is already quantised ({kinds})", "quantised": True}, None
@@ -98,8 +98,8 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Returns the reason why the file must be wrong and not only less precise, or ''. Needs no labels, because it uses
-    only the agreement and the distance.
+    """Returns the reason why the file must be wrong rather than just less precise; '' if it may be right. Needs no
+    labels, because it uses only the agreement and the distance.
     """
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_DISTANCE):
         return ""

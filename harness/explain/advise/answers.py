@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. This module has no side effects.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D. Benanza compares GPU libraries. This module compares graph
-levels, layouts, threads, executors and precisions.
+levels, layouts, thread counts, executors and precisions.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,8 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""If a single thread's wall time exceeds its CPU time by this factor, other processes also used the thread's core."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other processes must have used the thread's core.
+"""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
@@ -70,7 +71,7 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _lower_bound(record: Record) -> dict[str, Any]:
-    """Computes the bound from CPU time if all settings have one thread, otherwise from wall time. ratio: lower bound /
+    """Computes the bound from CPU time if all settings use one thread, otherwise from wall time. ratio: lower bound /
     measured time, as Benanza defines it.
     """
     first = record.clock()
@@ -178,8 +179,8 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 
 
 def _levels(record: Record) -> list[dict[str, Any]]:
-    """Returns the time of the whole model at each graph level, with all other settings unchanged. These times show the
-    gain from fusion and layout.
+    """Returns the time of the whole model at each graph level, with all other settings unchanged. A comparison of the
+    levels shows the gain from fusion and layout.
     """
     rows = []
     for level in GRAPH_LEVELS:
@@ -220,8 +221,8 @@ def _kernels(record: Record) -> dict[str, Any]:
 
 
 def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the kernels that do not compute: kernels inserted by the runtime, and kernels whose nodes only move
-    numbers.
+    """Yields the kernels that do no computation: kernels inserted by the runtime, and kernels whose nodes only move
+    data.
     """
     for kernel in kernels:
         ops = [record.nodes[i]["op"] for i in kernel["nodes"]]

@@ -1,5 +1,5 @@
-"""Finds the reason why layers that are measured alone take longer than the whole model, so that the sum of the layers'
-times is not a lower bound.
+"""Finds the reason why layers that are measured alone take longer in total than the whole model, so that the sum of the
+layers' times is not a lower bound.
 """
 
 from collections import Counter
@@ -12,16 +12,16 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""If the mean time of a kernel is below this value, the profiler's overhead is named as the cause. The profiler also
+"""If the mean kernel time is below this value, the profiler's overhead is reported as the cause. The profiler also
 rounds times to whole microseconds.
 """
 
 _LARGE = 0.1
-"""A cause is named only if it affects at least this share of the layers' time."""
+"""A cause is reported only if it affects at least this share of the layers' time."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
-    """States the most likely cause. times_ns: (units,) least time of each unit alone."""
+    """States the most likely cause. times_ns: (units,) shortest time of each unit when it runs alone."""
     total = sum(times_ns) or 1.0
     inside = [{record.nodes[i]["op"] for i in one["nodes"]} & CONTROL_FLOW for one in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
@@ -70,7 +70,9 @@ def _is_signed(unit: Sequence[int], record: Record) -> bool:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Returns the number of layers and their total time for each change of kernels (`A instead of B`)."""
+    """Counts the layers that run different kernels alone than in the model, by replacement (`A instead of B`), and adds
+    up the time of these layers.
+    """
     executed: dict[int, set[str]] = {}
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:

@@ -29,7 +29,7 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
     "operators": operators.check,
     "checks": self_checks.check,
 }
-"""The measurements that do not depend on the advice. Each function takes a folder for temporary files."""
+"""Measurements that do not depend on the advice. Each function in PARTS takes a folder for temporary files."""
 
 
 def _document(content: Content) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _measure(job: Job, folder: Path) -> None:
 
 
 def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
-    """Fills in all PARTS. A skipped or failed part contains the reason."""
+    """Fills in all PARTS. The entry of a skipped or failed part contains the reason."""
     for number, (name, part) in enumerate(PARTS.items(), 1):
         if name in job.options.skip:
             parts[name] = {"failed": "skipped: --skip"}

@@ -105,7 +105,7 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """Returns the profiles by graph level, and the reasons why the remaining levels could not be profiled."""
+    """Returns the profiles by graph level, and the reasons why other levels could not be profiled."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")

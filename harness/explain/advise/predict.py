@@ -13,8 +13,8 @@ WORTH = 0.02
 """A setting is recommended only if it saves at least this share of a call's time."""
 
 CREDIBLE = 1.02
-"""A lower bound is credible if it exceeds the measured time by at most this factor. A larger ratio shows that the value
-is not a lower bound.
+"""A lower bound is credible if it exceeds the measured time by at most this factor. A value that exceeds the measured
+time by more than this factor is not a lower bound.
 """
 
 CLOCKS = {"cpu": "CPU time", "wall": "wall time"}
@@ -59,7 +59,7 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`faster` or `slower` if the 95 % interval of the measured ratio lies on one side of 1, otherwise `undecided`.
+        """`faster` or `slower` if the 95 % interval of the measured ratio lies on one side of 1, otherwise `undecided`;
         "" if the setting was not measured.
         """
         if self.realised is None:
@@ -87,7 +87,7 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
     Returns None if no layer was measured under this setting. The rest of the model's time (layout changes between
     layers, the runtime's overhead) is assumed to stay the same. In parallel execution, layers go to workers as they
     become ready. Layers that are measured alone can take longer in total than the model, for example if a profiler
-    rounds short kernels to whole microseconds. In this case, all savings are scaled down by the same factor.
+    rounds short kernels to whole microseconds. If they do, all savings are scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))
@@ -153,7 +153,7 @@ def top(ranked: list[Advice]) -> Advice | None:
 
 
 def question_of(now: Setting, setting: Setting) -> str:
-    """Returns the question that the setting answers, or several questions if the setting changes several things."""
+    """Returns the question that the setting answers, or several questions if the setting differs in several fields."""
     questions = []
     if setting.execution != now.execution:
         questions.append("Q2")
@@ -168,11 +168,11 @@ def question_of(now: Setting, setting: Setting) -> str:
 
 
 _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
-"""Groups of setting fields. Each group is one choice."""
+"""Groups of setting fields that are chosen together."""
 
 
 def combination(record: Record) -> Setting | None:
-    """Combines the best settings of all choices. Returns None unless several choices have a predicted gain."""
+    """Combines the best settings of all choices. Returns None unless at least two choices have a predicted gain."""
     chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}

@@ -12,8 +12,8 @@ FASTER = 0.05
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """Returns an entry for each of the six questions, even without data. advice: the content of advise.json without the
-    questions.
+    """Returns an entry for each of the six questions, even if it contains no data. advice: the content of advise.json
+    without the questions.
     """
     return [
         {"question": name, "asked": question, "answer": answer(advice, ranked)}

@@ -19,7 +19,7 @@ class RealisedGain(NamedTuple):
     """Speed-up of a setting relative to the current setting.
     ratio: median of now / other over the pairs.
     low, high: 95 % interval from order statistics; None if there are too few pairs.
-    clock: cpu if both settings have one thread, else wall.
+    clock: cpu if both settings use one thread, else wall.
     """
 
     ratio: float
@@ -53,7 +53,7 @@ class Record:
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
 
     def clock(self, *settings: Setting) -> Clock:
-        """Returns `cpu` if all settings have one thread, otherwise `wall`."""
+        """Returns `cpu` if all settings use one thread, otherwise `wall`."""
         settings = (self.now, *settings)
         is_single = all(s.threads == 1 and s.execution != PARALLEL for s in settings)
         return "cpu" if is_single else "wall"
@@ -68,16 +68,18 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """Returns the (units,) times of each unit alone; None for a unit that was not measured."""
+        """Returns the times of each unit that was measured alone, as a (units,) list; None for any other unit."""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns the (units,) shortest time of each unit alone; None for a unit that was not measured."""
+        """Returns the shortest time of each unit that was measured alone, as a (units,) list; None for any other unit.
+        """
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
-        """Returns the (units,) shortest time of each unit alone. The time under the current setting replaces a missing
-        time. If that time is also missing, the time of the unit's kernels in the whole model is used.
+        """Returns the shortest time of each unit when it runs alone, as a (units,) list. If a unit's time is missing,
+        the time under the current setting replaces it. If both are missing, the time of the unit's kernels in the whole
+        model is used.
         """
         rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
@@ -87,7 +89,7 @@ class Record:
 
     @cached_property
     def inside_ns(self) -> list[float]:
-        """The (units,) shortest time of each unit's kernels in the whole model under the current setting.
+        """Shortest time of each unit's kernels in the whole model under the current setting, as a (units,) list.
 
         A kernel that computes several units counts only for the first unit.
         """
@@ -115,7 +117,7 @@ class Record:
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
         """Returns two (units,) lists: each unit's shortest time over all graph levels, and the level with that time.
-        Uses the current threads and precision.
+        Both lists apply to the current number of threads and the current precision.
         """
         by_level = {
             level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS

@@ -59,7 +59,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
             )
         baseline = Baseline(subject, options.samples, runner)
     path = model_file(subject.config, subject.model)
-    assert path is not None  # the backend is `ort`, which always has a file
+    assert path is not None  # because the backend is `ort`, which always reads a file
     feeds = subject.model.in_file(path, _first(baseline, options.batch))
     graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
     return Job(
@@ -78,7 +78,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
 
 
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """Returns the first `count` samples as one batch. Repeats samples if the dataset is too small."""
+    """Returns the first `count` samples as one batch, and repeats samples if the dataset is too small."""
     _, inputs = next(baseline.chunks())
     try:
         rows = np.arange(count) % min(map(len, inputs.values()))

@@ -1,4 +1,6 @@
-"""Runs the verb `bricks`: cuts models into bricks, runs each distinct brick once, and adds up the models' times."""
+"""Runs the verb `bricks`: cuts models into bricks, runs each distinct brick once, and adds up the bricks' times for
+each model.
+"""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -96,7 +98,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
 
 
 def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
-    """Cuts a model. The model has the same name as in a run, or its path if `other_names` contains that name."""
+    """Cuts a model. The model is named as in a run, or by its path if `other_names` contains that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
         raise ConfigError(
@@ -159,7 +161,7 @@ def _run(
     database: Database,
     folder: Path,
 ) -> None:
-    """Runs the bricks that are missing in the database. Saves each model's results before the next model runs."""
+    """Runs the bricks that are not in the database. Saves each model's results before the next model runs."""
     key = setting(options.threads)
     known = database.read(content["bricks"], key)
     for digest, result in known.items():
@@ -190,7 +192,7 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            # A brick without CPU times is left out, because the run was stopped before the brick's first run.
+            # A brick without CPU times is left out, because the run was stopped before the brick ran.
             if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh
@@ -207,7 +209,8 @@ def _run(
             }
         with suppress(OSError):  # a full disk is reported at the end, when the folder is completed
             REPORT.save(content, folder)
-        # After an interruption, the samples are too few for the database that other commands read.
+        # After an interruption, the results are not saved to the database that other commands read, because the samples
+        # are too few.
         if measured.was_stopped:
             raise KeyboardInterrupt
         complete = {d: r for d, r in fresh.items() if "failed" not in r}

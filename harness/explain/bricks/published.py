@@ -1,7 +1,7 @@
 """Publishes bricks as ONNX files without their model's names, order or weights, and reads such files.
 
-Only the structure of a published brick is read. The brick that runs is built by this module from that structure, and
-its result is stored under the structure's digest. A file that differs from the index is refused, so it cannot run or be
+Only the structure of a published brick is read. This module builds the brick that runs from that structure, and the
+result is stored under the structure's digest. A file that differs from the index is refused, so it cannot run or be
 stored under another brick's name.
 """
 
@@ -23,7 +23,7 @@ SCHEMA = 1
 
 
 def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> tuple[int, int]:
-    """Returns the number of bricks and of bytes written.
+    """Returns the number of bricks and the number of bytes written.
 
     folder: must not exist yet. with_order: whether to also publish how the bricks form each model. The index is sorted
     by digest, so its order does not reveal the model. If layers cannot be published, raises one ConfigError that lists
@@ -114,7 +114,7 @@ def _write(cut: Cut, folder: Path) -> dict[str, Any]:
 def is_published(folder: Path) -> bool:
     try:
         return (folder / INDEX).is_file()
-    except (OSError, ValueError):  # the index contains a file name that cannot exist
+    except (OSError, ValueError):  # because the name of a model may be an impossible path
         return False
 
 

@@ -1,4 +1,4 @@
-"""Measures the parts of `cold` one after the other into the content of cold.json."""
+"""Measures the parts of `cold` one after the other, and adds the results to the content of cold.json."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Counter:
     """Shows how many steps of a part are done, and the remaining time. Every round has the same steps."""
 
     def __init__(self, name: str, rounds: int, steps: int, *, quiet: bool, hint: str = "") -> None:
-        """steps: number of steps in a round. hint: advice on how to make the part shorter."""
+        """steps: number of steps in a round. hint: advice on how to shorten the part."""
         self.progress = Progress(quiet=quiet)
         self._name, self._steps, self._count = name, steps, rounds * steps
         self._took_s: list[float] = []
@@ -132,7 +132,7 @@ def _measure_benefit(job: Job) -> None:
 
 
 def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
-    """Measures every way to share on every backend that has a file of the model."""
+    """Measures every way to share on every backend for which a file of the model exists."""
     by_backend: dict[str, Start] = {}
     for start, row in zip(starts, job.content["starts"], strict=True):
         if row["failed"] is None:

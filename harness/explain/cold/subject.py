@@ -54,7 +54,7 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
             f"backend {config.backend!r} reads no model file: there is no cold start to measure"
         )
     dataset = config.dataset or default_dataset(model)
-    # The dataset can be checked at this point only with a manifest, because otherwise only the backend knows the
+    # The dataset can be checked at this point only if a manifest exists, because otherwise only the backend knows the
     # model's inputs.
     if model.manifest is not None:
         # This call refuses a wrong dataset before any conversion.
@@ -73,8 +73,8 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any]:
-    """Fetches or makes the file if it is missing. again: whether to fetch the file once more and then delete this
-    copy.
+    """Fetches or makes the file if it is missing. again: whether to fetch the file a second time and then delete the
+    second copy.
     """
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)

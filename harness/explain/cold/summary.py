@@ -36,8 +36,8 @@ OUTSIDE = (
 
 
 class Estimate(NamedTuple):
-    """A mean over trials, and half the width of its 95 % interval (Student's t), which is None if only one trial
-    exists.
+    """A mean over trials, and half the width of its 95 % interval (Student's t); the half-width is None for a single
+    trial.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""Makes the tables of `cold`, from the content of cold.json alone."""
+"""Builds the tables of `cold` from the content of cold.json alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
@@ -122,7 +122,7 @@ def _benefit_cells(
 
 
 def sharing(content: Content) -> Table:
-    """Tabulates the second worker's memory, times and answer for each way to share on each framework."""
+    """Tabulates the second worker's memory, times and answer for each way to share and each framework."""
     rows = [_sharing_cells(row) for row in content["sharing"] if row["rounds"]]
     heads = columns(
         "way | backend | alone [bytes] | second [bytes] | its model [bytes] | of the file [share] | shares | "

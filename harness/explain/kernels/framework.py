@@ -1,6 +1,6 @@
 """Profiles a model with the profiler of the backend's framework, which reports kernels, times and nodes in the file.
 
-Profiled calls take turns with the same calls without the profiler, as in ort.py for ONNX Runtime.
+Calls with and without the profiler alternate, as in ort.py for ONNX Runtime.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class FrameworkProfile(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> FrameworkProfile:
-    """Makes `runs` plain and `runs` profiled calls alternately (ABBA). path: the model's file."""
+    """Makes `runs` plain calls and `runs` profiled calls, alternately (ABBA). path: the model's file."""
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:

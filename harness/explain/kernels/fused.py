@@ -2,8 +2,8 @@
 
 The runtime saves the graph that it executes. For most kernels, the name of the output tensor is the same as in the
 file, or the kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its
-output, which are a cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares
-the cut of the kernels that read its output. Each kernel therefore computes at least one node.
+output. These nodes form a cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel
+shares the cut of the kernels that read its output. Each kernel therefore computes at least one node.
 """
 
 import re
@@ -91,7 +91,7 @@ class _Tensors:
             known = known or self._of_layout(node) or integers.made_by(node, self.same, executed)
             tensors = known or self._by_name(node) or self._by_structure(node)
             if not tensors and node.op_type == _CHANGED and node.inputs[0] in self.same:
-                # The executed graph adds this transposition.
+                # This transposition exists only in the executed graph.
                 tensors = known = {0: self.same[node.inputs[0]]}
             for position, theirs in tensors.items():
                 tensor = node.outputs[position]
@@ -128,8 +128,8 @@ class _Tensors:
         return tensors
 
     def _beyond(self, tensor: str, node: WiredNode, output: str) -> str:
-        """Returns the last tensor of a kernel that kept its name although the following sum and activation were fused
-        into it.
+        """If a kernel kept its name although the following sum and activation were fused into it, returns the last
+        tensor that it computes.
         """
         file, executed = self._file, self._executed
         came_in = {self.same.get(t, t) for t in node.inputs}
@@ -148,8 +148,8 @@ class _Tensors:
             tensor = taker.outputs[0]
 
     def _by_structure(self, node: WiredNode) -> dict[int, str]:
-        """Returns the outputs of the node in the file that has the same operator and reads the same tensors. If several
-        nodes match, the name must also be the same.
+        """Returns the outputs of the file's node that runs the same operator on the same tensors. If several nodes
+        match, the name must also be the same.
         """
         data = known_data(node, self.same, self._executed)
         nodes: Sequence[WiredNode] = self._alike.get(key(node.op_type, data), ()) if data else ()
@@ -175,7 +175,7 @@ class _Cuts:
             for maker in makers:
                 self._takers[maker].add(taker)
         self.own = self._not_before(self._common([self._cut(node) for node in executed.nodes]))
-        """The cut of each executed node; empty if the node has no cut."""
+        """Cut of each executed node; empty if the node has no cut."""
 
     def _cut(self, node: WiredNode) -> tuple[int, ...]:
         """Returns a node's cut; empty if no output is known, or if every known output is also an input."""

@@ -30,15 +30,15 @@ def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> li
 
 
 def _file_name(node: WiredNode) -> str:
-    """Returns the name of the node in the file from which an executed node got its name."""
+    """Returns the name of the file's node after which an executed node is named."""
     token = _TOKEN.fullmatch(node.name)
     return token[1] if token else node.name
 
 
 class IntegerKernels:
     """Integer kernels; each kernel computes an operator and the quantisation around the operator (QDQ). ONNX Runtime
-    renames the outputs of these kernels. If it changes the layout, the new name contains a node's name. If it makes
-    signed integers unsigned, the new name has the prefix _TO_UNSIGNED.
+    renames the outputs of these kernels. If ONNX Runtime changes the layout, the new name contains the name of a node.
+    If ONNX Runtime makes signed integers unsigned, the new name begins with _TO_UNSIGNED.
     """
 
     def __init__(self, file: Wiring) -> None:

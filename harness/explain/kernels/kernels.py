@@ -66,7 +66,7 @@ class Times:
 class LayerProfile:
     """Kernels of the main graph, in execution order.
     eliminated: the reason why a node of the file has no kernel, by node.
-    plain, profiled: the same calls without and with the profiler, in turns.
+    plain, profiled: the same calls without and with the profiler, which alternate.
     setup: ONNX Runtime's session; None for other frameworks.
     peak_bytes: maximum number of bytes in use by the allocator; None if it is not reported.
     absent: the reasons why `spread`, `start` or `allocated` are not reported, by name.

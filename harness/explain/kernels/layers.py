@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-All means use the same runs, so that the times of the parts add up exactly to the time of the whole call. The fastest
-and the slowest fifth of the runs are left out, ranked by the time of the whole call. If a framework reports only the
-mean of all runs, that mean is used. This module has no side effects.
+All means use the same runs, so that the times of the parts add up exactly to the time of the whole call. Runs are
+ranked by the time of the whole call, and the fastest fifth and the slowest fifth are left out. If a framework reports
+only the mean of all runs, that mean is used. This module has no side effects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,14 +109,14 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """Returns the resource that limits a kernel; None if the peak of its precision is unknown."""
+    """Returns the resource that limits a kernel; None if the peak of the kernel's precision is unknown."""
     own = peaks.of(layer)
     return own.bound(layer.intensity) if own is not None else None
 
 
 def utilisation(layer: Layer, peaks: Peaks) -> float | None:
-    """Returns the kernel's rate divided by the peak of its precision; None if the kernel does not multiply or the peak
-    is unknown.
+    """Returns the kernel's rate divided by the peak of the kernel's precision; None if the kernel does not multiply or
+    the peak is unknown.
     """
     own, rate = peaks.of(layer), layer.flops_per_s
     return rate / own.flops_per_s if own is not None and rate else None
@@ -124,7 +124,7 @@ def utilisation(layer: Layer, peaks: Peaks) -> float | None:
 
 class Overhead(NamedTuple):
     """A profiled call, split into parts in ns. plain: the same call without the profiler. named_ns: times outside
-    kernels by name, innermost first. The kernels and these times add up to the call.
+    kernels by name, innermost first. The kernels' times and the named times add up to the time of the call.
     """
 
     kernels_ns: float
@@ -158,7 +158,9 @@ class Overhead(NamedTuple):
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
-    """Drops the fastest and the slowest runs (a share `trimmed` each), and returns the indices of all other runs."""
+    """Drops the fastest and the slowest runs (a share of `trimmed` at each end), and returns the indices of the
+    remaining runs.
+    """
     drop = int(len(call_ns) * trimmed)
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
@@ -168,8 +170,8 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
     """Returns the layers of a profile.
 
-    nodes: costs of the file's nodes by index, or None for a constant, which is not in the graph. If `misplaced_work`
-    finds an error in the map, no layer gets work.
+    nodes: costs of the file's nodes by index; None for a constant, which is not in the graph. If `misplaced_work` finds
+    an error in the map, no work is assigned to any layer.
     """
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
@@ -233,8 +235,8 @@ def _layer(
 def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
     """Counts the bytes that a kernel reads.
 
-    If ONNX Runtime converts weights to another layout, it does not report these weights, so the weights of the nodes
-    are counted. For an embedding, ONNX Runtime reports the whole table, even if a call reads only a few rows.
+    If ONNX Runtime converts weights to another layout, it does not report them, so the weights of the nodes are
+    counted. For an embedding, ONNX Runtime reports the whole table, even if a call reads only a few rows.
     """
     sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -268,7 +270,7 @@ def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
 
 
 def summed(values: Iterable[int | None]) -> int | None:
-    """Adds up the values. Returns None if a value is unknown."""
+    """Adds up the values. Returns None if any value is unknown."""
     known = list(values)
     return None if None in known else sum(value or 0 for value in known)
 
@@ -346,7 +348,7 @@ def dominant(values: Sequence[float]) -> str:
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """Returns the standard error of the values' median as a share of the median, and ignores stalls. Returns 0 for one
+    """Returns the standard error of the values' median, ignoring stalls, as a share of the median. Returns 0 for one
     value.
     """
     middle = float(np.median(values))

@@ -28,7 +28,7 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Session options with which ONNX Runtime saves the executed graph without its weights. Only the graph's structure is
+"""Session options that make ONNX Runtime save the executed graph without its weights. Only the graph's structure is
 read.
 """
 
@@ -44,9 +44,9 @@ def profile(
 ) -> LayerProfile:
     """Runs the model `runs` times without and `runs` times with the profiler, alternately (ABBA).
 
-    feeds: arrays by input name. keep_events: a file for the profiler's JSON output.
-    Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX Runtime refuses
-    the model or the feeds, and NoNode if the model has no node to run.
+    feeds: arrays by input name. keep_events: a file for the profiler's JSON output. Two sessions are open at once, so
+    twice the model's memory is needed. Raises ConfigError if ONNX Runtime refuses the model or the feeds, and NoNode if
+    the model contains no node to run.
     """
     import onnxruntime as ort
 
@@ -122,7 +122,7 @@ def interleaved(
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
-    """Opens a session without and a session with the profiler.
+    """Opens one session without the profiler and one with the profiler.
 
     The session with the profiler saves the executed graph in `folder`.
     """

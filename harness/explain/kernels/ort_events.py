@@ -1,4 +1,4 @@
-"""Reads kernels from the events in ONNX Runtime's profile and from the graph that it executed.
+"""Reads kernels from the events of an ONNX Runtime profile and from the executed graph.
 
 This module has no side effects. The input is a profile's events and two graphs; the output is a table of kernels.
 """
@@ -17,7 +17,7 @@ from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import CONTROL_FLOW, Tensor, Wiring
 
 NS_PER_US = 1_000
-"""Converts the times of ONNX Runtime's profiler, which counts whole microseconds."""
+"""Nanoseconds per unit of ONNX Runtime's profiler, which counts whole microseconds."""
 
 MOST_EVENTS = 1_000_000
 """A profile contains at most this many events; later events are dropped. Source: onnxruntime/core/common/profiler.h,
@@ -25,7 +25,7 @@ max_num_events_.
 """
 
 Event = Mapping[str, Any]
-"""One entry of the profile's list. Its args hold numbers as strings."""
+"""One entry of the profile's list. The args of an entry hold numbers as strings."""
 
 KERNEL = "_kernel_time"
 """Suffix of a kernel event's name, after the node's name."""
@@ -62,8 +62,8 @@ def from_events(
     setup: SessionSetup,
     times: tuple[Times, ...],
 ) -> LayerProfile:
-    """Reads the last `runs` runs of a profile. Earlier runs were warm-up. Has no side effects. times: the plain calls,
-    then the profiled calls. Raises ConfigError if the profile is truncated or belongs to another graph.
+    """Reads the last `runs` runs of a profile. All earlier runs were warm-up. Has no side effects. times: the plain
+    calls, then the profiled calls. Raises ConfigError if the profile is truncated or belongs to another graph.
     """
     every = _runs(events, runs)
     last = every[-runs:]
@@ -134,8 +134,8 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
     """Returns one event per node of the executed graph, in its order. The runtime usually executes the nodes in the
-    order in which they were saved. The order may differ in parallel execution; the nodes are then identified by name. A
-    node without a name gets a name from its operator and number.
+    order in which they were saved. The order may differ in parallel execution, where nodes are therefore identified by
+    name. A node without a name gets a name from its operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:

@@ -10,12 +10,12 @@ from harness.models.graph import flops
 _MOVERS = frozenset(
     ("Reorder", "ShapeOf", "Concatenation", "Broadcast", "StridedSlice", "Convert", "TensorShape")
 )
-"""OpenVINO kernels that compute nothing; flops.py lists the ONNX operators."""
+"""OpenVINO kernels that do no computation; flops.py lists the corresponding ONNX operators."""
 
 _NO_PRODUCTS = frozenset(
     ("Pooling", "Eltwise", "MVN", "Reduce", "Interpolate", "NormalizeL2", "Multiply")
 )
-"""OpenVINO kernels that compute, but not a matrix product or a convolution."""
+"""OpenVINO kernels that compute something other than a matrix product or a convolution."""
 
 
 class Share(NamedTuple):
@@ -41,9 +41,9 @@ Shares = Mapping[int, Mapping[int, Share]]
 def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
-    """Divides work in proportion to the kernels' times. A kernel that only moves numbers gets work only if all kernels
-    of the node only move numbers. If any kernel of a matrix product can multiply matrices, only such kernels get the
-    work of this product.
+    """Divides work in proportion to the kernels' times. A kernel that only moves data gets work only if all kernels of
+    the node only move data. If any kernel of a matrix product can multiply matrices, only such kernels get the work of
+    this product.
     multiplying: nodes that are matrix products.
     """
     by_node: dict[int, list[int]] = {}

@@ -1,4 +1,5 @@
-"""Tabulates peaks and products: the best rate of each library and precision, and the processor unit that computed it."""
+"""Tabulates peaks and products: the best rate for each library and precision, and the processor unit that computed it.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +50,8 @@ def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Ve
 
 
 def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """Yields a table of peaks by precision and number of threads, then a table of copies. Omits a table without
-    rows.
+    """Yields a table of peaks by precision and number of threads, then a table of copies. Tables without rows are
+    omitted.
     """
     by_name = {point.name: point for point in points}
     rows: list[list[Cell]] = []
@@ -96,7 +97,7 @@ def peaks_line(content: Content) -> str:
 
 
 def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """Yields a table per benchmark of arithmetic: the best point of each library and precision."""
+    """Yields a table for each arithmetic benchmark: the best point for each library and precision."""
     titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
     for benchmark, title in titles.items():
         best = best_points(points, benchmark)
@@ -115,7 +116,7 @@ _EVIDENCE = [column.name for column in _HEADS].index("evidence")
 
 
 def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[str]]:
-    """Moves evidence that several rows have in common into notes. Returns the rows and the notes."""
+    """Moves evidence that several rows share into notes. Returns the rows and the notes."""
     counts = Counter(str(row[_EVIDENCE]) for row in rows)
     shared = [text for text, count in counts.items() if count > 1]
     left = [[*row] for row in rows]

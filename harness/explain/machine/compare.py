@@ -11,7 +11,7 @@ from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
-"""A ratio is significant if the medians are more than this number of standard deviations apart."""
+"""A ratio is significant if the medians differ by more than this number of standard deviations."""
 
 
 def tables(sides: Sequence[Content]) -> list[Table]:
@@ -90,7 +90,7 @@ def _points(names: Sequence[str], points: Sequence[Mapping[str, Measured]]) -> I
 
 
 def _is_noise(a: Measured, b: Measured) -> bool:
-    """Whether the medians lie within the spread of the repetitions."""
+    """Whether the difference between the medians lies within the spread of the repetitions."""
     if a.median_ns is None or b.median_ns is None:
         return True
     spread = math.hypot(a.std_ns or 0.0, b.std_ns or 0.0)

@@ -111,7 +111,7 @@ def _measure(
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
-                # The report is saved first, because the database may fail.
+                # The report is saved first, because saving to the database may fail.
                 REPORT.save(content, folder)
                 if "missing" not in event.result:
                     database.add([(keys[name], name, event.result)])

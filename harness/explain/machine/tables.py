@@ -13,7 +13,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
-"""Benchmarks with a special kind of table."""
+"""Benchmarks that get a special table instead of the general one."""
 
 SHOWN_ROWS = 40
 
@@ -128,7 +128,7 @@ def _notes(points: Sequence[Measured]) -> Iterator[str]:
 
 
 def _missing(points: Sequence[Measured]) -> Iterator[Table]:
-    """Yields a table with a row per reason, because one missing library can prevent many points."""
+    """Yields a table with one row per reason, because one missing library can rule out many points."""
     by_reason: dict[str, list[str]] = {}
     for point in points:
         if point.missing:

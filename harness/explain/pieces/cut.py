@@ -1,7 +1,7 @@
 """Cuts pieces out of a graph. Each piece becomes a brick: a separate model without the original's weights.
 
-A brick keeps types, attributes, shapes, and the constants that define the work (integers, limits of Clip). Numbers
-replace the names. Weights are random, and the brick's digest is the seed.
+A brick keeps the types, attributes, shapes, and the constants that define the work (integers, limits of Clip). Names
+are replaced with numbers. Weights are random, and the brick's digest is the seed.
 """
 
 import hashlib
@@ -67,12 +67,12 @@ class Brick:
     outputs: tuple[Tensor, ...]
     """Tensors that leave the piece, in the order of Cut.outputs."""
     weight_bytes: int
-    """Bytes of the constants."""
+    """Size of the constants in bytes."""
     why_not: str | None
-    """Reason why the piece cannot be built or run; None if the piece can be built and run."""
+    """Reason why the piece cannot be built or run; None if it can."""
     why_private: str | None
-    """Reason why the piece may contain trained numbers, or None. A piece with trained numbers is run on this machine
-    but not published.
+    """Reason why the piece may contain trained numbers; None if it cannot. A piece with trained numbers is run on this
+    machine, but not published.
     """
 
 
@@ -223,8 +223,8 @@ class Cut:
     def _weight_scales(self) -> Mapping[str, Array]:
         """Returns made-up scales of quantised weights.
 
-        The scale of a bias must be the product of the input's scale and the weights' scale, because ONNX Runtime would
-        otherwise compute in floats.
+        The scale of a bias must be the product of the input's scale and the weights' scale; otherwise, ONNX Runtime
+        would compute in floats.
         """
         scales = {}
         for node in self.all_nodes:
@@ -305,11 +305,10 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Returns the values of the tensors that determine the branch of an If and the number of iterations of a Loop, by
-    tensor name.
+    """Returns, by tensor name, the values that determine the branch of an If and the number of iterations of a Loop.
 
-    feeds: inputs of the whole model. The result is empty if no such tensor enters a cut or if the model does not run.
-    If the result is empty, the branches depend on made-up numbers.
+    feeds: inputs of the whole model. The result is empty if no cut reads such a tensor or if the model does not run.
+    The branches then depend on made-up numbers.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

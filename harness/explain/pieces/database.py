@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS pieces (
 
 
 class Database:
-    """The database file. Several processes may use the file at once, because each call opens it again."""
+    """The database file. Several processes may use the file at the same time, because each call opens it again."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
         """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.

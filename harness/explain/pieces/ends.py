@@ -17,8 +17,8 @@ NUMERIC_TYPES = frozenset([
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """Returns the DequantizeLinear nodes outside the piece whose outputs the piece reads. Includes the nodes of
-    weights.
+    """Returns the DequantizeLinear nodes outside the piece whose outputs the piece reads. The result includes nodes
+    that compute weights.
     """
     inside = {node.index for node in piece}
     makers = (graph.producer.get(name) for node in piece for name in node.inputs)
@@ -27,8 +27,8 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    # Nodes that compute weights come first. A brick that is read from a file already lists the other nodes among its
-    # layers.
+    # Nodes that compute weights come first. This order is the same as for a brick that is read from a file, because the
+    # file's layers already include the other nodes.
     return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 

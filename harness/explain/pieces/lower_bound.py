@@ -43,7 +43,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
     """Returns the model's time if up to `workers` layers run at once. Layers start in the order in which they become
-    ready, as in a runtime's thread pool. The time lies between the critical path and the sum.
+    ready, as in a runtime's thread pool. The time lies between the length of the critical path and the sum of all
+    layers' times.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

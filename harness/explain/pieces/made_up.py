@@ -7,10 +7,10 @@ from harness.types import Array
 
 
 def weights(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Makes up numbers with which any layer can compute.
+    """Makes up numbers that any layer can compute with.
 
     Kernels are scaled (He initialisation). Vectors and scalars are positive and near 1, because they may be variances
-    or divisors. 8-bit integer kernels are random. Other integers are 0.
+    or divisors. 8-bit integer kernels are random. All other integers are 0.
     """
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)

@@ -101,9 +101,10 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Yields each installed backend with each file of the model that the backend can read, and with lower precision."""
+    """Yields each installed backend with each of the model's files that the backend can read, and each lower precision.
+    """
     for backend, entry in registry.rows("backend"):
-        # The null backend runs no model.
+        # The null backend does not run a model.
         if backend == "null" or backend in registry.REMOTE_BACKENDS:
             continue
         try:
@@ -234,7 +235,7 @@ def _layouts(steps: Steps) -> Iterator[StepChange | Impossible]:
 
 
 def _through_float16(x: Array) -> Array:
-    with np.errstate(over="ignore"):  # a number too large for float16 becomes infinity
+    with np.errstate(over="ignore"):  # because a number too large for float16 becomes infinity
         return x.astype(np.float16).astype(x.dtype)
 
 

@@ -31,7 +31,7 @@ from harness.run.progress import Pace
 from harness.types import Array, show_shape
 
 FEW = 100
-"""With fewer samples, a note warns that agreement and accuracy change in steps of more than one percent."""
+"""With fewer samples than this, a note warns that agreement and accuracy change in steps of more than one percent."""
 
 
 class Row(NamedTuple):
@@ -211,8 +211,9 @@ def _verdict(
 
 
 def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
-    """Whether the score gets worse by more than twice its standard error, or the metric refuses the changed answers.
-    Only changed answers affect the score, so the standard error is the square root of the number of changed answers.
+    """Whether the score gets worse by more than twice its standard error, or whether the metric refuses the changed
+    answers. Only changed answers affect the score, so the standard error is the square root of the number of changed
+    answers.
     """
     if score is None or base.score is None:
         return True

@@ -1,4 +1,4 @@
-"""Runs the verb `profile`: measures one model at several levels of the stack, each level in a separate run."""
+"""Runs the verb `profile`: measures one model at several levels of the stack, with a separate run for each level."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
-    if name is not None:  # without a name, the table of levels already shows this note
+    if name is not None:  # because without a name, the table of levels already shows this note
         yield from contended(profiled.content)
 
 
@@ -121,7 +121,9 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
 
 
 def _collector(target: str) -> Collector:
-    """Returns the collector. The headers from the environment are sent only to the collector from the environment."""
+    """Returns the collector. Headers that are set in the environment are sent only to the collector that the
+    environment names.
+    """
     if target == FROM_ENVIRONMENT:
         return from_environment(os.environ)
     return Collector(url=target)
@@ -168,7 +170,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def to_json(self) -> dict[str, Any]:
-        assert self._profiled is not None  # `show` refuses the option without a profile
+        assert self._profiled is not None  # because `show` returns early if no profile exists
         return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
@@ -184,7 +186,7 @@ class _ProfileJob(Study[ProfileOptions]):
             return
         try:
             super().show(as_json=as_json)
-        except ConfigError as e:  # the --table is unknown, but the measurements are stored anyway
+        except ConfigError as e:  # --table is unknown, but the measurements are stored anyway
             say(str(e))
         _export(self._profiled, self.folder, self._options.otlp)
 
@@ -216,7 +218,7 @@ class _ProfileJob(Study[ProfileOptions]):
         self._begin_step("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
         config = replace(self._config, out=out, no_report=True)
-        with self._stopping.allowed(False):  # Ctrl-C stops the run, whose results are kept
+        with self._stopping.allowed(False):  # Ctrl-C stops the run, and the run's results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
             # The run wrote these two entries, but only a folder of many runs needs them.
             for left in ("latest", "runs.sqlite"):
@@ -237,7 +239,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # a server may refuse a larger batch
+                batches = (options.batch,)  # because a server may refuse a larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"only batch {options.batch} is measured: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:
@@ -261,7 +263,7 @@ class _ProfileJob(Study[ProfileOptions]):
     def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
         """Opens the model; `stack` closes it. most: samples per batch."""
         spec = instances.plan(self._config, self._scenario, self._model, cores.available())
-        # the number of servers; 0 if the model runs on this machine
+        # A server gets one connection; a model on this machine gets none.
         alone = min(1, spec.connections)
         spec = spec._replace(instances=1, connections=alone, max_batch=most)
         dataset = self._config.dataset or default_dataset(self._model)

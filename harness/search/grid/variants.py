@@ -1,7 +1,7 @@
 """Prepares the cells' runs. Converts the model to each precision once, probes the converted model, and pins the
 digests.
 
-Model and data must have the same digests in every cell of a grid.
+In every cell of a grid, the model and the data must have the same digests.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,11 +32,11 @@ class Variants:
     folder: Path
     precisions: dict[str, Any]
     """Descriptions of the converted files, by 'model precision', or by 'model format precision' for formats other than
-    ONNX. They are stored in grid.json.
+    ONNX. The descriptions are stored in grid.json.
     """
     calibration_dir: str | None
     real: bool
-    """Whether some cells use real data; if so, real data also calibrate int8."""
+    """Whether some cells use real data; if so, the real data also calibrate int8."""
     quiet: bool
 
     def __post_init__(self) -> None:

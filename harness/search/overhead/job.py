@@ -1,9 +1,9 @@
 """Measures the cost of serving a model (`overhead`). In-process runs alternate with runs through a server.
 
-First, both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows the share
-of the throughput that remains through the server. Pairs of single-stream runs, in the order ABBA, show how much time
-serving adds to a query. The folder contains the runs in `runs/` and a summary of them in overhead.json. The same
-command with the same --out continues a study that was stopped.
+First, both sides run the whole dataset, and their answers must agree. Then, one Offline run per side shows what share
+of the throughput remains through the server. Pairs of single-stream runs, in the order ABBA, show how much time the
+server adds to a query. The folder contains the runs in `runs/` and a summary of them in overhead.json. The same command
+with the same --out continues a study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,8 +96,8 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if the study found no overhead to report, and 0 otherwise."""
-        # The file is written first, because the same command later recognises its folder by it.
+        """Performs the runs. Returns 4 if the study found no overhead to report, and 0 otherwise."""
+        # The file is written first, because the same command later uses it to recognise its folder.
         self._save()
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
@@ -119,7 +119,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """Makes one run. number: position among the remaining `count` runs, counted from 1."""
+        """Performs one run. number: position among the remaining `count` runs, counted from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -142,8 +142,8 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """Returns the number of threads that the server reports; None if this number is unknown or exceeds this
-        machine's threads.
+        """Returns the number of threads that the server reports; None if this number is unknown or exceeds the number
+        of threads on this machine.
         """
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
@@ -154,7 +154,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns the reason why further runs cannot yield an overhead; None if they may yield one.
+        """Returns the reason why further runs cannot yield an overhead; None if they can.
 
         A client-bound run does not end the study, because the client may limit only one run of a pair.
         """
@@ -248,9 +248,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if it is withheld; in this case, `withheld` states the
-        reason.
-        """
+        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then states the reason."""
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)

@@ -17,7 +17,7 @@ RECEIVE = "notice, decode, complete"
 FLOOR = "floor"
 
 LEAST_EXPLAINED = 0.90
-"""The overhead is doubted if its parts explain less than this share of the overhead."""
+"""A doubt is reported if the parts explain less than this share of the overhead."""
 
 
 class Pair(NamedTuple):
@@ -50,8 +50,8 @@ def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, reporte
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # The floor also includes gathering data and completing answers. These two are subtracted, because an in-process run
-    # does them as well.
+    # The floor also includes gathering data and completing answers. These two times are subtracted, because an
+    # in-process run spends them as well.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")
@@ -88,7 +88,7 @@ def _sum(medians: Mapping[str, float], *stages: str) -> float:
 
 
 class Mean(NamedTuple):
-    """Mean over the pairs in ns, with its 95 % interval; with a single pair, the interval is None."""
+    """Mean over the pairs in ns, with its 95 % interval; the interval is None for a single pair."""
 
     mean_ns: float
     low_ns: float | None

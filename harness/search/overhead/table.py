@@ -170,5 +170,5 @@ def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stated(value: Any) -> str:
-    """Returns the value as a text. The value may be missing, because some protocols have no field for it."""
+    """Returns the value as text. The value may be missing, because some protocols have no field for it."""
     return "not stated" if value in (None, "", "unknown") else str(value)

@@ -1,8 +1,8 @@
-"""Searches for the highest valid rate under an SLO (`peak`) by making ordinary runs.
+"""Searches for the highest valid rate under an SLO (`peak`) with ordinary runs.
 
 Each probe runs in a new process with the same seeds, so a short probe's arrivals are the first arrivals of a full run.
-The result is the full VALID run with the highest load. Its files move to the result folder, the other runs stay in
-`probes/`, and `peak.json` lists all runs.
+The result is the full VALID run with the highest load. The files of this run move to the result folder, all other runs
+stay in `probes/`, and `peak.json` lists all runs.
 """
 
 import sqlite3
@@ -96,11 +96,11 @@ class PeakJob(Study[PeakOptions]):
     def _begin(self) -> None:
         config = self._config
         axis = axis_of(config)
-        assert axis is not None  # `problems` refuses the other scenarios
+        assert axis is not None  # because `problems` refuses the other scenarios
         self._axis = axis
         self._slos = slos_of(self._scenario, config, self._model)
         slo = searched(self._slos)
-        assert slo is not None  # `problems` refuses a run without an SLO
+        assert slo is not None  # because `problems` refuses a run without an SLO
         self._slo = slo
         self._judge = Judge(self._scenario, slo, self._model.frame_period_ns)
         self._results = self._new_folder(
@@ -113,7 +113,7 @@ class PeakJob(Study[PeakOptions]):
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Makes the search. Returns 4 if no load passed or if user.conf could not be written, and 0 otherwise."""
+        """Performs the search. Returns 4 if no load passed or if user.conf could not be written, and 0 otherwise."""
         self._search()
         self._save()
         return self._publish()
@@ -185,7 +185,7 @@ class PeakJob(Study[PeakOptions]):
         is_first = not self._probes
         try:
             finished = self._run(kind, replace(config, queries=queries), allowed)
-        except ConfigError as e:  # for example, the queries may not fit into memory
+        except ConfigError as e:  # because, for example, the queries may not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
@@ -195,7 +195,7 @@ class PeakJob(Study[PeakOptions]):
         return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
-        """Makes a run and records it. allowed: the run passes with at most this many late queries; None for a
+        """Performs a run and records it. allowed: the run passes with at most this many late queries; None for a
         calibration.
         """
         number = len(self._probes) + 1
@@ -224,8 +224,8 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # A client-bound calibration does not end the search, because the search starts at half of this load, with which
-        # the client may keep up.
+        # A client-bound calibration does not end the search, because the search starts at half of this load, which the
+        # client may be able to sustain.
         if not is_client_bound(finished.result):
             what = "this run does not show whether its load can be sustained, so the search ends"
             self._check_answered(finished, what)

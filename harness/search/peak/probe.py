@@ -20,7 +20,8 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""A probe is long enough to pass with this many late queries. A shorter probe at a low rate might not include a burst.
+"""A probe is made long enough to pass with this many late queries, because a shorter probe at a low rate might not
+include a burst.
 """
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
@@ -97,7 +98,7 @@ class Judge:
     def full_queries(self, config: RunConfig) -> int:
         """Returns the number of queries in a full run.
 
-        For streams and a fixed concurrency, assumes that every query takes the whole bound. This assumption gives the
+        For streams and a fixed concurrency, assumes that every query takes the whole bound. This assumption yields the
         lowest rate at which a run with N queries in flight passes (Little's law).
         """
         if config.streams is not None and self._period_ns is not None:
@@ -174,7 +175,7 @@ class Judge:
         latency is known, or for an SLO on token times.
         """
         if self._slo.of:
-            return None  # the fastest answer says nothing about token times
+            return None  # because the fastest answer says nothing about token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)
@@ -193,7 +194,7 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 def busy_share(result: Mapping[str, Any]) -> float | None:
     """Returns the share of the time during which an instance computed; None for a server, or if the run has no model.
 
-    The share is the number of batches per second and instance, multiplied by the median time during which a batch
+    The share is the number of batches per second per instance, multiplied by the median time during which a batch
     occupies an instance. A batch on the wide instance occupies all instances. result: the content of result.json.
     """
     if result["backend"] == "null":

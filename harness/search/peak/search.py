@@ -1,9 +1,9 @@
 """Finds the highest load that passes. Doubles the load until a run fails, narrows the bracket by bisection with probes,
 and confirms the result with full runs.
 
-The search has no side effects except for its calls of `ask`. A probe can be wrong in both directions, and a higher load
-can pass although a lower one failed. The result is therefore always the load of a full run that passed. Full runs start
-at the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at a
+The search has no side effects except its calls to `ask`. A probe can be wrong in both directions, and a higher load can
+pass although a lower one failed. The result is therefore always the load of a full run that passed. Full runs start at
+the load that the probes found, and go up or down in growing steps of at most a factor of two, because a run at a
 thousandth of the rate takes a thousand times as long. A stall of the machine can make a run fail but never make it
 pass, so the failed run that bounds the result is repeated once.
 """
@@ -13,7 +13,7 @@ from math import sqrt
 from typing import NamedTuple
 
 Ask = Callable[[float, bool], bool]
-"""Returns whether a short probe, or with `True` a full run, passed at the given load."""
+"""Returns whether a short probe (or, if the second argument is True, a full run) passed at the given load."""
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
@@ -21,7 +21,7 @@ TOLERANCE = 0.02
 
 PROBE_TOLERANCE = 0.10
 """The probes end when the two loads differ by at most this share, because probes cannot resolve a smaller difference.
-In simulated queues (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If
+In simulated queues (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. When
 probes continued to 5 %, fewer full runs remained, and only 35 searches came as close.
 """
 

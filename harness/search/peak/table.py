@@ -16,9 +16,9 @@ from harness.search import token_times
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Instances that are busy for less than this share of the time could handle four times the rate. If the model limits
-the peak, the instances are busy for 50 % to 90 % of the time, because handing out queries takes the remaining time of
-two cores.
+"""Instances that are busy for less than this share of the time count as idle, because they could handle four
+times the rate. If the model limits the peak, the instances are busy for 50 % to 90 % of the time on two cores, because
+handing out queries takes the rest.
 """
 
 FAR_BELOW = 10
@@ -36,7 +36,7 @@ OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
 _SHOWN_KIND = {"probe": "short"}
-"""Kinds of runs whose name in peak.json is not the name on the screen: `probe` is also a verb."""
+"""Kinds of run that are shown under a different name than in peak.json, because `probe` is also a verb."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
@@ -72,8 +72,8 @@ def _searched(slos: str) -> Slo:
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Returns whether runs from this load on miss the SLO because of single delays in the machine and not because of
-    the model.
+    """Returns whether runs at this load or above miss the SLO because of isolated delays in the machine rather than
+    because of the model.
 
     The evidence is that the instances were partly idle and that queries hardly waited for each other.
     """
@@ -118,7 +118,9 @@ def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
 
 
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if the run at the peak, or the run that bounds the peak, has a doubt about the machine."""
+    """Yields a warning if there is a doubt about the machine for the run at the peak or for the run that bounds the
+    peak.
+    """
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
@@ -143,7 +145,7 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
     """Yields a warning if the system cannot sustain the peak.
 
     A run stays VALID as long as its growing queue stays within the bound. A run of D seconds can pass at up to 1 +
-    bound / D times the capacity, and completes the backlog after its last arrival.
+    bound / D times the capacity, because it completes the backlog after its last arrival.
     """
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
@@ -263,7 +265,7 @@ def is_rate(unit: str) -> bool:
 
 
 def _shorter_failed(content: Mapping[str, Any]) -> str:
-    """Returns the loads below `failed_above` at which shorter runs failed; '' if no shorter run failed there."""
+    """Returns the loads below `failed_above` at which shorter runs failed; '' if there are none."""
     above = content["failed_above"]
     failed = {p["load"] for p in content["probes"] if p["kind"] == "probe" and p["passed"] is False}
     loads = [show_rate(load) for load in sorted(failed) if load < above]

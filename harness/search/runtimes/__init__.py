@@ -1,1 +1,1 @@
-"""Compares backends, precisions and numbers of threads in alternating runs, if their answers are equal."""
+"""Compares backends, precisions and thread counts in alternating runs, provided that their answers agree."""

@@ -1,5 +1,5 @@
-"""Lets each backend answer the same samples in a child process, without timing, and compares the answers of the
-backends.
+"""Runs the same samples through each backend in a child process, outside the measured runs, and compares the backends'
+answers.
 """
 
 import time
@@ -25,17 +25,17 @@ from harness.run.measured.answerer import Answerer
 from harness.types import Array
 
 SAMPLES = 64
-"""At most this many samples, spread over the dataset, are answered."""
+"""At most this many samples, spread over the dataset, are run."""
 
 LEAST_SAMPLES = 8
 MOST_S = 3.0
 MOST_BYTES = 32 << 20
-"""Limits on time and size at which answering stops, once at least LEAST_SAMPLES samples have been answered."""
+"""Once LEAST_SAMPLES samples have been run, the process stops after MOST_S seconds or MOST_BYTES of answers."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answers samples. request: a run's `config`, its instance group `spec`, its `dataset`, and `out`, the .npz file
-    for the answers.
+    """Runs samples through a backend. request: a run's `config`, its instance group `spec`, its `dataset`, and `out`,
+    the .npz file for the answers.
 
     Returns the backend's description of itself (`backend`), the number of `samples`, and the median time per sample
     without the first batch (`sample_ns`; None if there was only one batch).
@@ -62,7 +62,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _chosen(total: int) -> list[int]:
     """Returns sample indices that are spread over the dataset.
 
-    The first n indices in the list, for any n, are spread over the dataset, too.
+    For any n, the first n indices are spread over the dataset as well.
     """
     spread = sorted({i * total // SAMPLES for i in range(SAMPLES)})
     order = np.random.default_rng(0).permutation(len(spread))

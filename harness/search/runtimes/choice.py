@@ -1,4 +1,4 @@
-"""Chooses the backends, precisions and numbers of threads that `sweep` compares in alternating runs."""
+"""Chooses the backends, precisions and thread counts that `sweep` compares in alternating runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +28,8 @@ from harness.search.options import RuntimesOptions
 
 CELL_S = 10.0
 CONTEST_S = 60.0
-"""Default time limit: one part for each cell, which makes two runs, and one part for the rounds among cells that may
-still be the fastest.
+"""Default time limit in seconds: CELL_S for each cell, which runs twice, plus CONTEST_S for further rounds among the
+cells that may still be the fastest.
 """
 
 MOST_CELLS = 1000
@@ -120,7 +120,7 @@ def plan_of(
     config: RunConfig,
     command: str,
 ) -> Plan:
-    """Makes the plan. lists: output of the grid's take_lists. Raises a ConfigError that lists every problem."""
+    """Builds the plan. lists: output of the grid's take_lists. Raises a ConfigError that lists every problem."""
     models = lists.get("model", (config.model,))
     backends = lists.get("backend", (config.backend,))
     refuse(unknown(models, backends))
@@ -146,8 +146,8 @@ def _contest(
 ) -> Contest:
     """Returns one model's cells.
 
-    axes: pairs of --threads and precision. If --threads is None, the cell uses all cores if the backend supports
-    several threads.
+    axes: pairs of --threads and precision. If --threads is None, the cell uses all cores, provided that the backend
+    supports several threads.
     """
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)

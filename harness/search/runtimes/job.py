@@ -1,5 +1,5 @@
-"""Finds the fastest backend for a model (`sweep --backend all`). First compares the answers, and then makes alternating
-runs.
+"""Finds the fastest backend for a model (`sweep --backend all`). First compares the answers, and then performs
+alternating runs.
 
 The folder contains the runs in `runs/`, the compared answers in `answers/`, and a summary in runtimes.json,
 runtimes.csv and runtimes.html.
@@ -38,7 +38,7 @@ ANSWERS = "answers"
 RUNS = "runs"
 CSV = "runtimes.csv"
 LOG = "answers.log"
-"""File with the output of the child processes that answer samples."""
+"""File with the output of the child processes that compute the answers."""
 
 NOISE_PROBE_S = 0.2
 """Length of the noise probe before each run. The noise probe before an ordinary run takes one second."""
@@ -47,9 +47,9 @@ SURE_ROUNDS = 2
 """This many rounds are always made, because one run per cell does not show noise."""
 
 HOPELESS = 4.0
-"""A cell may be dropped if it is slower than the fastest cell by more than this factor. A cell makes no run if both
-conditions hold: its samples took more than this factor longer than the fastest cell's samples while answers were
-compared, and its first run would take longer than CELL_S.
+"""A cell may be dropped if it is slower than the fastest cell by more than this factor. A cell is not run at all if its
+samples took more than this many times as long as the fastest cell's samples when answers were compared, and its first
+run would take longer than CELL_S.
 """
 
 
@@ -125,8 +125,8 @@ class _RuntimesJob(Study[Plan]):
         return table.lines(self.content(), self.folder)
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no cell is ranked, and 0 otherwise. If every cell failed to run, raises an error
-        with the reasons.
+        """Performs the runs. Returns 4 if no cell is ranked, and 0 otherwise. If every cell failed to run, raises an
+        error with the reasons.
         """
         for name in (ANSWERS, RUNS):
             (self.folder / name).mkdir()
@@ -167,7 +167,7 @@ class _RuntimesJob(Study[Plan]):
             raise error("\n".join(dict.fromkeys(reasons)))
 
     def _prepare_all(self, one: _Standing) -> None:
-        """Lets every cell answer the same samples, and compares the answers with the first cell's answers."""
+        """Runs the same samples in every cell, and compares the answers with the first cell's answers."""
         real = any(entry.cell.data == "real" for entry in one.entries)
         variants = Variants(
             common=replace(self._config, out=None),
@@ -192,7 +192,7 @@ class _RuntimesJob(Study[Plan]):
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
-        """Builds the configuration for the cell's runs, and answers the samples with this configuration. Raises
+        """Builds the configuration for the cell's runs, and runs the samples with it to collect the answers. Raises
         HarnessError if the cell cannot run.
         """
         cell = entry.cell
@@ -240,8 +240,8 @@ class _RuntimesJob(Study[Plan]):
                 )
 
     def _rounds(self, one: _Standing, deadline_s: float) -> None:
-        """Makes the rounds for one model. In each round, every cell that may still be the fastest runs once. Each round
-        reverses the previous round's order.
+        """Performs the rounds for one model. In each round, every cell that may still be the fastest runs once. Each
+        round reverses the previous round's order.
         """
         for number in range(self._options.rounds):
             now = standing.running(one.entries)

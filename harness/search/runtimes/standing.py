@@ -20,7 +20,8 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""The two best cells get at least this many rounds, if time permits. Fewer rounds do not give an interval over rounds.
+"""The two best cells get at least this many rounds, if time permits, because fewer rounds do not give an interval over
+rounds.
 """
 
 
@@ -34,9 +35,9 @@ class Entry:
     about: Mapping[str, Any] = field(default_factory=dict)
     """The backend's description of itself."""
     sample_ns: float | None = None
-    """Time per sample while the answers to compare were made; None if unknown."""
+    """Time per sample when the answers were collected for comparison; None if unknown."""
     answers: Compared | None = None
-    """Comparison with the first cell's answers; None for the first cell, or without answers."""
+    """Comparison with the first cell's answers; None for the first cell, or if the cell has no answers."""
     runs: dict[int, FinishedRun] = field(default_factory=dict)
     """VALID runs by round."""
     doubts: list[list[str]] = field(default_factory=list)
@@ -46,11 +47,11 @@ class Entry:
     absent: str = ""
     """Reason why the cell could not run at all; empty if it could."""
     failed: str = ""
-    """Reason why one of the cell's runs failed; empty if every run succeeded. After a failure, the cell makes no more
-    runs.
+    """Reason why one of the cell's runs failed; empty if every run succeeded. After a failure, the cell is not run
+    again.
     """
     dropped: str = ""
-    """Reason why the cell makes no more runs although every run succeeded."""
+    """Reason why the cell is not run again although every run succeeded."""
 
     @property
     def differs(self) -> str:
@@ -84,7 +85,7 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
     of_rounds: bool
-    """Whether the interval is computed over rounds. Otherwise, it is computed from the intervals within the runs."""
+    """Whether the interval is computed over rounds; otherwise, it is computed from the intervals within the runs."""
 
 
 def interval_of(numbers: Sequence[Number]) -> Interval | None:
@@ -120,7 +121,7 @@ def _within(numbers: Sequence[Number], sign: int) -> float | None:
 
 
 def decides(entries: Sequence[Entry]) -> str | None:
-    """Returns the name of the number that decides; None before the first run."""
+    """Returns the name of the deciding number; None before the first run."""
     runs = (run for entry in entries for run in entry.runs.values())
     first = next(runs, None)
     return headline_name(first) if first is not None else None
@@ -167,7 +168,7 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
     """Drops cells that cannot be the fastest, because their answers differ or because they are certainly slower than
     the best cell.
 
-    The two best cells continue until they have LEAST_ROUNDS. label: names of the cells.
+    The two best cells continue for at least LEAST_ROUNDS rounds. label: names of the cells.
     """
     for entry in entries:
         if entry.is_running and entry.runs and entry.differs:
@@ -229,8 +230,8 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns a name for each of a model's cells, made of the backend and the properties in which the backend's cells
-    differ.
+    """Returns a name for each of a model's cells, composed of the backend and the properties in which that backend's
+    cells differ.
     """
     precisions = len({(cell.backend, cell.precision) for cell in cells})
     threads = len({(cell.backend, cell.threads) for cell in cells})

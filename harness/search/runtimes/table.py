@@ -23,14 +23,14 @@ MOST_NAMES = 4
 """One sentence names at most this many cells."""
 
 WIDEST = 1.0
-"""An interval is not shown if half of its width, as a share, exceeds this limit, because the ends of such an interval
+"""An interval is not shown if half its width, as a share, exceeds this limit, because the ends of such an interval
 differ by more than a factor of 4.
 """
 
 WIDE = "> 100 %"
 
 PLUS_MINUS = "+-"
-"""Name of the column after a number, with half of the number's 95 % interval."""
+"""Name of the column that follows a number and contains half the width of its 95 % interval."""
 
 _SETTLED_ANEW = ("--rounds", "--time-limit", "--out")
 """Options that the command in `next` replaces or omits."""
@@ -126,8 +126,8 @@ def _time(content: Mapping[str, Any]) -> str:
 
 
 def next_command(content: Mapping[str, Any]) -> str:
-    """Returns a command with enough rounds and time for every model that further rounds would decide. Returns '' without
-    such a model.
+    """Returns a command with enough rounds and time to settle every model that further rounds can settle. Returns '' if
+    no such model exists.
     """
     needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
     ended = any(one["ended"] == "time" for one in content["models"])
@@ -294,9 +294,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells that lead in a number other than the deciding number; '' if no other cell
-    does.
-    """
+    """Names the cells that beat the leading cell in throughput or p50; '' if none does."""
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
     for name, most in (("throughput", True), ("p50", False)):

@@ -1,6 +1,6 @@
 """Prepares the states of a server's prompt cache that a sweep measures at each rate.
 
-The cache may be empty (cold), filled with the run's prompts (warm), or empty for prompts that share a part of their
+The cache may be empty (cold), filled with the run's prompts (warm), or empty before prompts that share some of their
 tokens. Before a cold run, either --before-run empties the cache, or the prompts are new to the server (--backend-option
 fresh). A warm run repeats the cold run's prompts, without --before-run and without new prompts.
 """
@@ -40,7 +40,8 @@ def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
     """Returns the configuration for a run with the cache state `cache`.
 
     beginning: text for `fresh`. A warm run uses the same text as its cold run. If `beginning` is `on`, each run chooses
-    a text. The tokens of this text would increase the shared part, so a run with a share draws new prompts instead.
+    its text. The tokens of this text would lengthen the part that prompts share, so a run with a shared part draws new
+    prompts instead.
     """
     share = cache_share(cache)
     if config.before_run is not None:

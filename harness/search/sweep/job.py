@@ -44,7 +44,7 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 MOST_BOUND = 2
-"""If the client has limited this many successive rates, higher rates are skipped for the same cache state."""
+"""If the client was the limit at this many successive rates, higher rates are skipped for the same cache state."""
 
 
 class _Due(NamedTuple):
@@ -114,7 +114,7 @@ class _SweepJob(Study[SweepOptions]):
         self._fastest_ns = stored.get("fastest_ns")
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no point was VALID, and 0 otherwise."""
+        """Performs the runs. Returns 4 if no point was VALID, and 0 otherwise."""
         self._fastest_ns = None
         self._make_runs()
         from harness.search.sweep.page import write
@@ -125,7 +125,7 @@ class _SweepJob(Study[SweepOptions]):
 
     def _make_runs(self) -> None:
         if not (self.folder / SWEEP).is_file():
-            # The file is written first, because the same command later recognises its folder by it.
+            # The file is written first, because the same command later uses it to recognise its folder.
             self._save()
         if self._rates.are_shares and self._peak is None:
             self._find_peak()
@@ -166,7 +166,7 @@ class _SweepJob(Study[SweepOptions]):
         return [one for one in due if one.caches]
 
     def _run_all(self, left: Sequence[_Due], count: int) -> Mapping[str, Any]:
-        """Makes the runs at the first rate in `left`, one for each cache state that the rate lacks.
+        """Performs the runs at the first rate in `left`, one for each cache state that the rate lacks.
 
         Returns the last result; empty if no run was made. left: rates that have not been measured yet. count: number of
         rates to measure.
@@ -209,7 +209,7 @@ class _SweepJob(Study[SweepOptions]):
         return self._slo is not None and (model_ns(result) or 0) > self._slo.bound_ns
 
     def _find_peak(self) -> None:
-        """Takes the peak from an earlier search in this folder; if no such search exists, searches in the same way as
+        """Uses the peak from an earlier search in this folder; if no such search exists, searches in the same way as
         `peak`.
         """
         folder = self.folder / "peak"
@@ -257,7 +257,7 @@ class _SweepJob(Study[SweepOptions]):
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
     def _run(self, left: Sequence[_Due], count: int, again: str = "") -> Mapping[str, Any]:
-        """Makes a run at the first rate in `left`, in the first missing state. Returns the run's result.
+        """Performs a run at the first rate in `left`, in the first missing state. Returns the run's result.
 
         again: end of the run's name in the progress display. All other arguments are as in `_run_all`.
         """

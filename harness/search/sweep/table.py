@@ -27,7 +27,7 @@ from harness.search.sweep import caches
 _NOT_VALID = "not valid"
 
 _WAITING = ("issue_delay", "queue")
-"""Stages that a query passes before an instance or the client takes it."""
+"""Stages that a query passes through before an instance or the client takes it."""
 
 
 class Point(NamedTuple):
@@ -282,7 +282,7 @@ def _none_valid(points: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _not_reached(content: Mapping[str, Any]) -> str:
-    """Returns a text with the highest share of --peak up to which the rates were VALID; '' if --peak was VALID or if no
+    """Returns a text with the highest share of --peak up to which all rates were VALID; '' if --peak was VALID or if no
     rate up to --peak failed.
     """
     peak, points = content["peak"], [p for p in content["points"] if is_usable(p)]
@@ -347,7 +347,7 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the doubts that all points share, and signs that the machine was the limit instead of the model."""
+    """Yields the doubts that all points share, and signs that the machine rather than the model was the limit."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
     if unusable := [show_rate(p["rate_per_s"]) for p in points if not is_usable(p)]:

@@ -28,11 +28,13 @@ ALIKE = 0.02
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""Higher shares of the bare loops' rate are not tried, because the short simulation cannot detect that a queue grows.
+"""Rates above this share of the bare loops' rate are not tried, because the short simulation cannot detect a growing
+queue.
 """
 
 LEAST_UTILISATION = 0.001
-"""Lower shares of the bare loops' rate are not tried, because queries hardly ever overlap even at this share."""
+"""Rates below this share of the bare loops' rate are not tried, because queries hardly ever overlap even at this share.
+"""
 
 RATE_STEPS = 10
 """Number of steps in the geometric bisection between the two shares. These steps determine the rate to within 0.7 %."""
@@ -95,8 +97,8 @@ def layouts(
     config: RunConfig, scenario: Scenario, cores: Cores, default: InstanceGroup
 ) -> list[Layout]:
     """Returns the default layout, then layouts that use all cores, half of the cores, or one thread per instance. The
-    number of instances divides the number of cores or is a power of two. On cores with SMT, the same layouts for all
-    hardware threads follow. --instances and --threads restrict the layouts.
+    number of instances divides the number of cores or is a power of two. If the cores support SMT, the list continues
+    with the same layouts for all hardware threads. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
@@ -146,7 +148,7 @@ def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) 
 class Forecast:
     """Forecasts the performance of an ideal dispatcher with the given service times.
 
-    slo: set in Server. rate_per_s: the offered rate; None searches for the highest rate.
+    slo: set in the Server scenario. rate_per_s: the offered rate; if None, the highest rate is searched for.
     """
 
     scenario: Scenario
@@ -170,7 +172,7 @@ class Forecast:
             return _query_ns(service, self.samples_per_query, max_batch)
         if not self.scenario.scheduled:
             return _bare_rate(service, instances, max_batch)
-        assert self.slo is not None  # Server always sets an SLO
+        assert self.slo is not None  # because Server always sets an SLO
         if self.rate_per_s is not None:
             return _tail_ns(service, instances, max_batch, self.rate_per_s, self.slo)
         sizes = {max_batch, *(s for s in service.sizes if s < max_batch)}
@@ -183,15 +185,17 @@ class Forecast:
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
     def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
-        """Returns whether no rate can meet the SLO, because the fastest batch in these bare loops is slower than the
-        bound. Returns False if no rate is searched for.
+        """Returns whether the fastest batch in these bare loops is slower than the bound, so that no rate can meet the
+        SLO. Returns False if the highest rate is not being searched for.
         """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return False
         return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Returns the reason why no rate can meet the SLO; '' if some rate can, or if no rate is searched for."""
+        """Returns the reason why no rate can meet the SLO; '' if some rate can, or if the highest rate is not being
+        searched for.
+        """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
@@ -234,8 +238,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """Returns the highest rate in queries/s that meets the bound; if no rate meets the bound, returns the lowest rate
-    that was tried.
+    """Returns the highest rate in queries/s that meets the bound; if none does, returns the lowest rate that was tried.
     """
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:

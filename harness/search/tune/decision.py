@@ -16,7 +16,7 @@ LEAST_ROUNDS = 3
 """After this many rounds, placements that are certainly worse are dropped, and the search may end."""
 
 ALIKE_PLANS = 0.03
-"""Two placements are alike if the whole interval of their gain lies within this share."""
+"""Two placements count as alike if the whole interval of their gain lies within this share."""
 
 
 @dataclass(slots=True)

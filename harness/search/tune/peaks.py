@@ -32,7 +32,7 @@ def least_sample_ns(
 
     def least_ns(layout: Layout) -> float | None:
         alone, all_of_them = rates(1), rates(layout.threads)
-        # Without a stored peak for this number of threads, the same number of single threads gives an upper bound.
+        # If no peak is stored for this number of threads, the single-thread peak times this number is an upper bound.
         peak = all_of_them.get("flops_per_s") or alone.get("flops_per_s", 0.0) * layout.threads
         return flops / peak / SLACK * 1e9 if flops and peak else None
 
@@ -40,8 +40,8 @@ def least_sample_ns(
 
 
 def _flops(config: RunConfig, path: Path | None) -> int:
-    """Returns the number of operations in one sample's matrix products; 0 if it is unknown or if the products are not
-    in float32.
+    """Returns the number of operations in one sample's matrix products; 0 if unknown, or if the products are not in
+    float32.
     """
     if config.backend != "ort" or config.device != "cpu" or path is None or path.suffix != ".onnx":
         return 0

@@ -47,7 +47,7 @@ class Rounds:
     scenario: Scenario
     slo: Slo | None
     make_run: Callable[..., Finished]
-    """Makes one run, and shows its progress (Study.make_run)."""
+    """Performs one run, and shows its progress (Study.make_run)."""
     time_left: Callable[[Sequence[float], str], str]
     """Returns the end of the line that is printed after a run (Study.time_left)."""
     folder: Path
@@ -136,8 +136,8 @@ class Rounds:
     def _run(
         self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"
     ) -> Mapping[str, Any] | None:
-        """Makes a run. Returns the content of the run's result.json; on failure, returns None and stores the reason in
-        `failed`.
+        """Performs a run. Returns the content of the run's result.json; on failure, returns None and stores the reason
+        in `failed`.
 
         after: number of later runs, as far as known. bound: `at most` if fewer than `after` runs may follow.
         """
@@ -187,9 +187,7 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Returns the number of queries that fill --duration, or the number that the percentile needs if this number is
-        larger.
-        """
+        """Returns the number of queries that fill --duration or, if larger, the number that the percentile needs."""
         seconds = self.config.duration_ns / NS_PER_S
         if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch

@@ -1,4 +1,4 @@
-"""Screens the whole `tune` grid with bare loops, so that LoadGen has to judge only a few placements."""
+"""Screens the whole `tune` grid with bare loops, so that LoadGen needs to judge only a few placements."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ def time_layout(
     """Times a layout's batch sizes in bare loops.
 
     Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: time limit per
-    batch. If the batches of a size take longer, no larger size is timed.
+    batch. If the batches of a size take longer than this limit, no larger size is timed.
     """
     setup = {
         "config": to_plain(config),
@@ -159,8 +159,8 @@ class Cut:
     ) -> None:
         """Screens the layouts. configured: backend options that the user has set, which are not varied.
 
-        Measures every layout twice, the second time in reverse order, so that drift of the machine affects all layouts
-        equally. Raises an error if no layout could be measured or none can meet the SLO.
+        Measures every layout twice, the second time in reverse order, so that a drift in the machine's speed affects
+        all layouts equally. Raises an error if no layout could be measured or none can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -227,7 +227,7 @@ class Cut:
                 bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                if one.parts:  # an earlier pass succeeded, so its times are kept
+                if one.parts:  # the times of an earlier, successful pass are kept
                     one.ended = one_line(e)
                 else:
                     one.failed = one_line(e)
@@ -254,8 +254,8 @@ class Cut:
             self._best = value, layout
 
     def _too_slow(self, layout: Layout, sizes: Sequence[int]) -> str:
-        """Returns the reason why the layout is slower than a measured one even at the machine's peaks; '' if it may be
-        faster.
+        """Returns the reason why the layout, even at the machine's peaks, would be slower than a measured layout; '' if
+        it may be faster.
         """
         least_ns = self.least_ns(layout)
         if least_ns is None or self._best is None:
@@ -285,7 +285,7 @@ class Cut:
         """Returns the layout with all options that helped individually; None if fewer than two options helped."""
         helped = [
             one.layout.options[0]
-            # Worst first, so that the best value of each option is kept.
+            # The worst come first, so that `dict` keeps the best value of each option.
             for one in reversed(self.ranked())
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1

@@ -1,7 +1,7 @@
 """Measures how many workers a set of models needs (`sweep --models`), and how much time a cache costs if every request
 misses.
 
-Makes one run per number of workers. Each run keeps one query in flight per worker, so that queries do not wait. Then
+Performs one run per number of workers. Each run keeps one query in flight per worker, so that queries do not wait. Then
 compares the time of loads through the cache with the time of plain loads. The folder contains workers.json, and the
 runs in `workers/`.
 """
@@ -56,7 +56,7 @@ class _WorkersJob(Study[WorkersOptions]):
         self._results = self._new_folder("sweep-workers", self._config.backend, self._model.name)
 
     def run(self) -> int:
-        """Makes the runs. Returns 4 if no run was VALID, and 0 otherwise."""
+        """Performs the runs. Returns 4 if no run was VALID, and 0 otherwise."""
         counts = self._options.workers
         planned_s = [self._config.duration_ns / 1e9] * len(counts)
         for number, workers in enumerate(counts, 1):

@@ -1,1 +1,1 @@
-"""Checks weights, storage formats, operators and reruns independently of the advice."""
+"""Checks weights, storage formats, operators and the variation between reruns, independently of the advice."""

@@ -24,7 +24,9 @@ is below 1, the error is relative to 1.
 """
 
 _MOST_MACS = 250_000_000
-"""Layers with more MACs than this are not checked. The reference uses NumPy, which needs minutes for a larger layer."""
+"""Layers with more MACs than this are not checked, because the reference uses NumPy, which takes minutes for a larger
+layer.
+"""
 _SEED = 2
 
 
@@ -59,7 +61,7 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
         path.write_bytes(model.SerializeToString())
         feeds = _signed(cut.feeds({}))
         ours = open_session(path, Setting()).run(None, feeds)
-        # a logarithm of numbers below 0 is NaN in both implementations
+        # The logarithm of a negative number is NaN in both implementations, so numpy need not warn.
         with np.errstate(all="ignore"):
             theirs = ReferenceEvaluator(model).run(None, feeds)
     except Exception as e:  # noqa: BLE001 - the reference has only ONNX operators
@@ -68,7 +70,7 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
 
 
 def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Replaces floats by positive and negative numbers, so that Relu, for example, is not the identity."""
+    """Replaces floats by positive and negative numbers, because Relu, for example, would otherwise be the identity."""
     random = np.random.default_rng(_SEED)
     return {
         name: random.standard_normal(values.shape).astype(values.dtype)

@@ -46,7 +46,7 @@ def check(job: Job, _folder: Path) -> dict[str, Any]:
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
     """Makes RERUNS calls with the same input.
 
-    Returns the largest variance of a value and the number of varying values for each output.
+    For each output, returns the largest variance of any value, and the number of values that varied.
     """
     rows: list[dict[str, Any]] = []
     runs = [session.run(None, feeds) for _ in range(RERUNS)]

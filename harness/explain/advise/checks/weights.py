@@ -1,7 +1,7 @@
 """Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
 A weight matrix of mostly zeros can be stored in less space. If the channels of a matrix differ by orders of magnitude,
-one 8-bit scale for all channels loses most of the digits.
+a single 8-bit scale for all channels loses most of the precision.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ scales and shapes.
 """
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""The axis of the output channels, by operator. For all other operators, the axis is 0."""
+"""Axis of the output channels for each operator; 0 for all other operators."""
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
 
 
 def _snr_db(rows: Array, ranges: Array) -> float | None:
-    """Returns the signal-to-noise ratio of 8-bit integers.
+    """Returns the signal-to-noise ratio of weights that are stored as 8-bit integers.
 
     rows: (channels, n). ranges: (channels,), the value that 127 represents.
     """

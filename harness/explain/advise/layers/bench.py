@@ -1,7 +1,7 @@
 """Measures each layer alone under each setting, using the times of its kernels.
 
-The time of a whole call is not a lower bound. When a layer runs alone, additional kernels at its ends convert the
-layout or quantise. A model does not run such kernels between its layers, so the times of these kernels are stored
+The time of a whole call is not a lower bound. When a layer runs alone, additional kernels at its inputs and outputs
+convert the layout or quantise. The whole model does not run such kernels between its layers, so their times are stored
 separately.
 """
 
@@ -39,10 +39,10 @@ class LayerTimes(NamedTuple):
     """Times of one layer that was run alone under one setting, with one number per run.
     kernel_ns: time of the kernels that compute the layer.
     call_ns, cpu_ns: wall time and CPU time of the whole call.
-    border_ns: time of the BORDERS at the layer's ends; the whole model does not run these kernels.
+    border_ns: time of the BORDERS kernels at the layer's ends, which the whole model does not run.
     kernels: executed operators.
     failed: reason for missing numbers, or "".
-    passes: number of measurements. The measurements are far apart in time.
+    passes: number of measurements, which are far apart in time.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class LayerTimes(NamedTuple):
         """Returns the shortest time of all runs.
 
         clock: with `cpu`, the result is the shortest CPU time multiplied by the kernels' median share of a call. This
-        result is meaningful only if the setting has one thread.
+        result is meaningful only if the setting uses one thread.
         """
         if not self.kernel_ns:
             return None
@@ -88,7 +88,7 @@ class LayerTimes(NamedTuple):
 class Counts(NamedTuple):
     """Counts of one call of `measure`.
     ran: number of measurements. found: number of results read from the database.
-    elsewhere: number of unused results in the database for another machine or version.
+    elsewhere: number of results in the database that cannot be used because they belong to another machine or version.
     was_stopped: whether Ctrl-C ended the measurements.
     """
 
@@ -112,8 +112,8 @@ def measure(
     them. After Ctrl-C, returns the times measured so far.
     settings: settings of single kernels.
     decided: the result of pieces.cut.decisions.
-    passes: number of measurements per layer. The measurements are far apart in time, so a disturbance does not affect
-    all measurements. between: called before, between and after the passes. progress: called with (measurements done,
+    passes: number of measurements per layer. The measurements are far apart in time, so that a disturbance does not
+    affect all of them. between: called before, between and after the passes. progress: called with (measurements done,
     total).
     """
     cuts = {unit.key: unit.cut for unit in units}
@@ -122,7 +122,8 @@ def measure(
     for setting in settings:
         for key, content in database.read(cuts, str(setting)).items():
             times[key][setting] = LayerTimes.from_json(content)
-    # After a stopped command, some layers have fewer passes. Only the missing passes are made.
+    # If an earlier command was stopped, some layers have fewer passes in the database, and only the missing passes are
+    # made.
     have = {
         (key, setting): times[key][setting].passes if setting in times[key] else 0
         for key, setting in product(cuts, settings)
@@ -196,8 +197,8 @@ def times_from(
 ) -> LayerTimes:
     """Returns the times of a layer.
 
-    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's operators. A kernel of
-    BORDERS whose operator is not in op_types lies at one of the unit's ends.
+    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's operators. A BORDERS
+    kernel whose operator is not in op_types lies at one of the unit's ends.
     """
     borders = BORDERS - set(op_types)
 

@@ -1,4 +1,4 @@
-"""Defines the ONNX Runtime settings that advice compares."""
+"""Defines the ONNX Runtime settings that `advise` compares."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Setting(NamedTuple):
     """One way to run the model.
     graph: one of GRAPH_LEVELS.
     threads: number of threads per kernel. With execution `parallel`, threads is the number of kernels that run at once,
-    and each kernel has one thread.
+    and each kernel uses one thread.
     precision: `file` (as stored) or `int8`.
     """
 
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
     @property
     def kernel(self) -> "Setting":
-        """The setting under which a single kernel runs. In parallel execution, a kernel has one thread."""
+        """The setting under which a single kernel runs. In parallel execution, each kernel uses one thread."""
         if self.execution == PARALLEL:
             return self._replace(threads=1, execution=SEQUENTIAL)
         return self
@@ -62,7 +62,7 @@ def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
     """Returns every setting that differs from `now` in one of `axes`.
 
     cores: usable cores of this machine. With threads=N, parallel execution runs N kernels at once. Candidates with
-    parallel execution have at least as many threads as cores.
+    parallel execution use at least as many threads as cores.
     """
     return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
 

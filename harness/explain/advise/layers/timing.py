@@ -14,7 +14,7 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""A measurement takes at least this long. The result is the mean of repeated calls."""
+"""A measurement takes at least this long, and its result is the mean of repeated calls."""
 _MOST_CALLS = 200
 
 

@@ -37,7 +37,7 @@ def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
     """
     try:
         return _units_in_order(graph, _groups(graph, fused))
-    except CycleError:  # a node between two nodes of a group does not belong to the group
+    except CycleError:  # because a node between two nodes of a group may not belong to it
         return _units_in_order(graph, [[node.index] for node in graph.layers])
 
 

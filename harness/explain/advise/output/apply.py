@@ -16,15 +16,15 @@ from harness.results import resolved
 
 CONFIG = "faster.yaml"
 BEFORE = "before.yaml"
-"""The configuration without the advice."""
+"""Configuration without the advice."""
 
 INT8_FILE = "int8.onnx"
 """The int8 model in the result folder."""
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG and BEFORE if a setting for which the backend `ort` has options was faster in a measurement.
-    advice: the content of advise.json. run: the run options passed to `advise`.
+    """Writes CONFIG and BEFORE if a setting that the backend `ort` can apply was faster in a measurement. advice: the
+    content of advise.json. run: the run options passed to `advise`.
     """
     chosen = best_measured(advice)
     if chosen is None:
@@ -32,7 +32,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
         config = replace(
             RunConfig(scenario="offline", **run),
-            # Without this value, the warm-up of each run would choose a batch size.
+            # Without this value, each run's warm-up would choose a batch size.
             max_batch=advice["batch"],
             **_options(text, folder),
         )
@@ -40,7 +40,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
 
 
 def _options(setting: str, folder: Path) -> Mapping[str, Any]:
-    """Returns the options of a run under a setting."""
+    """Returns the run options that apply a setting."""
     parsed = parse_setting(setting)
     options: dict[str, Any] = {
         "threads": parsed.threads,

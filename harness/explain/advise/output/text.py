@@ -48,13 +48,13 @@ def _part(advice: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _why_no_part(advice: Mapping[str, Any], name: str) -> str:
-    """Returns the reason why one of _PARTS has no data; '' if it has data."""
+    """Returns the reason why one of _PARTS lacks data; '' if it has data."""
     part = advice["parts"].get(name, {"failed": "not measured"})
     return part.get("failed") or "" if isinstance(part, Mapping) else ""
 
 
 def tables(advice: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields each table of the page that has rows or notes. The notes state why numbers are missing."""
+    """Yields each of the page's tables that has rows or notes. The notes state why numbers are missing."""
     found = [_advice_table(advice), _layers_table(advice["layers"])]
     found += [
         make(advice["parts"][name])

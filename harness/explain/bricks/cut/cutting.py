@@ -1,7 +1,8 @@
 """Cuts a graph into pieces of at most G layers.
 
-`by_groups` is the rule of this harness. `by_chains` is the published rule, for comparison. The published rule takes
-layers in the file's order as long as they form a chain, and takes a single layer at each beginning and end of a branch.
+`by_groups` implements this harness's rule. `by_chains` implements the published rule, for comparison. The published
+rule takes layers in the file's order as long as they form a chain, and takes a single layer at each beginning and end
+of a branch.
 """
 
 from collections import Counter
@@ -29,7 +30,9 @@ small.
 """
 
 BYTES_PER_MAC = 0.2
-"""Cost of a multiplication, expressed in bytes that cross a cut. A larger value makes more pieces equal."""
+"""Cost of a multiplication, expressed in bytes that cross a cut. A larger value produces more pieces that are
+identical.
+"""
 
 _ELEMENTWISE = frozenset([
     "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf",
@@ -38,10 +41,10 @@ _ELEMENTWISE = frozenset([
     "Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze",
     "Where", "QuantizeLinear",
 ])  # fmt: skip
-"""Operators that runtimes fuse into the layer before them, or that only reinterpret the shape of its output."""
+"""Operators that runtimes fuse into the preceding layer, or that only reinterpret the shape of that layer's output."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
-"""Operators that ONNX Runtime computes faster if the layer before them outputs its internal layout."""
+"""Operators that ONNX Runtime computes faster if the preceding layer outputs ONNX Runtime's internal layout."""
 
 _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
@@ -130,7 +133,7 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
 
 
 def _maker(graph: Graph, name: str) -> Node | None:
-    """Returns the layer that must run before `name` is read. A DequantizeLinear is skipped, because every reader has a
+    """Returns the layer that must run before `name` is read. A DequantizeLinear is skipped, because every reader gets a
     separate copy of this node.
     """
     maker = graph.producer.get(name)
@@ -159,7 +162,7 @@ def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """Returns the layers outside the piece that compute tensors which cannot be made up as inputs of the piece."""
+    """Returns the layers outside the piece that compute tensors that cannot be made up as inputs of the piece."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -187,8 +190,8 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     """Returns pieces of at most `most` layers, made of whole groups unless a group is longer.
 
     Each piece can run alone, with the tensors at its ends as inputs and outputs. The chosen partition has the lowest
-    cost. The cost is the number of activation bytes at the cuts, plus the work of each piece divided by the number of
-    places in this model where the same piece fits.
+    cost. The cost is the number of activation bytes that cross the cuts, plus each piece's work divided by the number
+    of places in this model where an identical piece fits.
     """
     parts: list[Piece] = []
     for group in groups(graph):
@@ -263,7 +266,9 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Counts the bytes that cross the piece's ends. Adds PIECE_BYTES, so that an empty cut also has a cost."""
+    """Counts the bytes that cross the piece's ends. Adds PIECE_BYTES, so that even a cut that no bytes cross has a
+    cost.
+    """
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 

@@ -37,7 +37,7 @@ def cut(name: str, graph: Graph, most: int) -> Subject:
 def _about(graph: Graph, cuts: Sequence[Cut], most: int) -> dict[str, Any]:
     """Returns how the bricks form the model.
 
-    Layers are named after the digests of their keys. `pieces` refer to layers by position.
+    Layers are named by the digests of their keys. `pieces` refer to layers by position.
     """
     place = {node.index: i for i, node in enumerate(graph.layers)}
     return {

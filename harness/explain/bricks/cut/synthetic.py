@@ -1,7 +1,7 @@
 """Builds a synthetic model with the operator frequencies of another model.
 
 The synthetic model consists of the original's unique layers, each connected to tensors of the right shape. Its layers
-are as large as the original's, but its structure, weights and length differ.
+are as large as the original's, but its structure, weights and depth differ.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Times that are computed from bricks, repeated layer sequences, and the output of both."""
+"""Computes times from bricks, finds repeated layer sequences, and prints both."""

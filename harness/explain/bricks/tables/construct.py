@@ -23,8 +23,9 @@ def result(brick: Content) -> Content:
 class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
-    critical_ns: the slowest chain of dependent bricks. reorders_ns, overhead_ns: times that were subtracted. These
-    times occur only when a brick runs alone, not inside a model. covered: share of the layers whose brick was measured.
+    critical_ns: the slowest chain of dependent bricks.
+    reorders_ns, overhead_ns: times that were subtracted, because they occur only when a brick runs alone.
+    covered: share of the layers whose brick was measured.
     """
 
     sequential_ns: float
@@ -61,10 +62,10 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """Returns, for each piece, the time of the layout conversions at its ends that the model omits.
+    """Returns, for each piece, the time of the layout conversions at its ends that are not needed inside the model.
 
-    If the brick that computes a tensor converts the tensor back and all readers convert the tensor again, the model
-    omits both conversions. The model converts a tensor in the plain layout only once for all readers.
+    If the brick that computes a tensor converts it back, and every reader converts it again, the model needs neither
+    conversion. The model converts a tensor in the plain layout only once for all its readers.
     """
     unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
@@ -184,7 +185,7 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Returns the share of layers that are alone in their piece, although a piece may contain `most` layers."""
+    """Returns the share of layers that form a piece alone, although a piece may contain `most` layers."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 
@@ -204,7 +205,7 @@ def failures(content: Content) -> Iterator[str]:
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Yields a warning for each model during whose runs other processes used the cores."""
+    """Yields a warning for each model if other processes used the cores while it ran."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:

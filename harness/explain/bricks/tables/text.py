@@ -17,7 +17,7 @@ Content = Mapping[str, Any]
 """The content of a bricks.json."""
 
 Numbers = Mapping[str, Any]
-"""The result of `to_json`."""
+"""Result of `to_json`."""
 
 PAGE = "bricks.html"
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
@@ -112,8 +112,8 @@ def _structure(models: Numbers) -> Table:
 
 
 def _bricks(bricks: Sequence[Numbers]) -> Table:
-    """Tabulates the slowest bricks of models whose brick order is unknown. The time of such a model cannot be
-    computed.
+    """Tabulates the slowest bricks of models whose time cannot be computed because the order of their bricks is
+    unknown.
     """
     rows: list[list[Cell]] = [
         [

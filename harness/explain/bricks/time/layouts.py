@@ -1,4 +1,4 @@
-"""Finds the layout conversions of ONNX Runtime at the ends of a brick, and their times."""
+"""Finds the layout conversions that ONNX Runtime makes at the ends of a brick, and the times of these conversions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,21 +16,20 @@ _OWN_LAYOUT = (
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"
-"""Operator before and after integer convolutions, because ONNX Runtime computes these convolutions in NHWC."""
+"""Operator that ONNX Runtime inserts before and after integer convolutions, because it computes them in NHWC."""
 
 
 class Reorders(NamedTuple):
     """Time in ns of the layout conversion at each input and output of a brick: the shortest of several runs, or 0 if no
-    conversion takes place. None if the neighbouring layer determines whether a conversion is needed. The neighbouring
-    layer decides if only layers that accept both layouts (sums, concatenations) are at that end.
+    conversion takes place. None if the neighbouring layer determines whether a conversion is needed, which is the case
+    if only layers that accept both layouts (sums, concatenations) are at that end.
     """
 
     inputs_ns: tuple[int | None, ...]
     outputs_ns: tuple[int | None, ...]
     inside: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """Positions of inputs, and a time in ns. The time belongs to conversions around layers that accept both layouts and
-    read these inputs without a conversion. These conversions disappear if the inputs have ONNX Runtime's internal
-    layout.
+    """Positions of inputs, and the time in ns of the conversions around layers that accept both layouts and read these
+    inputs unconverted. These conversions disappear if the inputs are in ONNX Runtime's internal layout.
     """
 
 
@@ -47,7 +46,7 @@ def reorders(
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: events of its profiler.
+    """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: from ONNX Runtime's profiler.
     inputs, outputs: tensor names in the brick.
     layers: the brick's operators. A Transpose that is not among these operators is a conversion.
     """

@@ -1,9 +1,9 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
-A brick is measured with caches in the same state as inside its model. Its input was just written, and all other weights
-of the model were read since the brick's weights were last read. Therefore, the bricks of a model take turns. If the
-model's weights are larger than the weights of its bricks, the program reads the difference (at most CACHE_BYTES) from
-memory between two turns. An empty model measures the overhead of a run.
+A brick is measured with caches in the same state as inside its model. The brick's input was just written, and all other
+weights of the model were read since the brick's weights were last read. To create this state, the bricks of a model
+take turns. If the model's weights are larger than the weights of its bricks, the difference (at most CACHE_BYTES) is
+read from memory between two turns. An empty model measures the overhead of a run.
 """
 
 import functools
@@ -28,7 +28,7 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""This many bytes are read to evict the contents of the caches."""
+"""This many bytes are read to evict the caches' contents."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
@@ -69,8 +69,8 @@ def _share_arena() -> None:
 
 
 def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
-    """Opens a session for a brick. folder: folder for the profile and the optimised graph. If it is None, neither is
-    written.
+    """Opens a session for a brick. folder: folder for the profile and the optimised graph. If `folder` is None, neither
+    the profile nor the graph is written.
     """
     _share_arena()
     return open_session(
@@ -91,7 +91,7 @@ class Pool:
         self._memory = np.zeros(0, np.uint8)
 
     def place(self, arrays: Sequence[Array]) -> list[Array]:
-        """Returns a place in memory for each array. All calls share the places."""
+        """Returns a place in memory for each array. Every call reuses the same memory."""
         step = self.ALIGNED_BYTES
         starts = np.cumsum([0, *(-(-array.nbytes // step) * step for array in arrays)])
         if len(self._memory) < starts[-1] + step:
@@ -116,7 +116,7 @@ class TimedSession:
         self.run()
 
     def run(self) -> tuple[int, int]:
-        """Writes the inputs, as the previous layer would do, and runs once. Returns (CPU ns, wall ns)."""
+        """Writes the inputs, as the previous layer would, and runs once. Returns (CPU ns, wall ns)."""
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):
@@ -142,7 +142,7 @@ class ModelSamples:
     """Samples of one model and its bricks.
     whole: samples of the model. overhead: samples of the empty model alone.
     bricks: the data of each brick by digest: its samples, the samples of the empty model right after each run of the
-    brick (`beside`), and `reorders`. A brick that did not run has only the reason (`failed`).
+    brick (`beside`), and `reorders`. A brick that did not run contains only the reason (`failed`).
     why_not: reason why the whole model did not run.
     setup_s: time to build and load everything.
     """
@@ -178,7 +178,7 @@ def measure(
         if graph is not None:
             feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
-            # The whole model is opened from its file, with the symbolic dimensions of the bricks.
+            # The whole model is opened from its file, and its symbolic dimensions get the same sizes as in the bricks.
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run
@@ -235,7 +235,7 @@ def _filler(size_bytes: int) -> Array:
 
 
 def _empty(setup: SessionSetup) -> TimedSession:
-    """Opens a model that does nothing. Its time is the overhead of a run."""
+    """Opens a model that does nothing, to measure the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -253,7 +253,7 @@ def _brick(
     import onnx
 
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker refuses outputs without a type
+    if UNKNOWN not in cut.brick.outputs:  # because the checker refuses outputs without a type
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model
@@ -262,7 +262,7 @@ def _brick(
     timed = TimedSession(_brick_session(content, setup), inputs, pool)
     for name, tensor in zip(cut.outputs, cut.brick.outputs, strict=True):
         shape = timed.shapes.get(cut.numbers[name])
-        if tensor == UNKNOWN or shape is None:  # a map or a sequence has no shape
+        if tensor == UNKNOWN or shape is None:  # because maps and sequences have no shape
             continue
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):

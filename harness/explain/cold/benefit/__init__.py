@@ -1,1 +1,1 @@
-"""Estimates and measures whether sharing a model's weights pays."""
+"""Estimates and measures whether sharing a model's weights pays off."""

@@ -3,7 +3,7 @@
 b: size of the weights in bytes. q: read rate without sharing. n: number of shared objects (tensors). o: time to get an
 object from its owner and to return it. s: time until the first byte of an object is available. Sharing pays off if rho
 > 0.
-Source: Dakkak et al., TrIMS (2019), section V-B, which also measures the constants once per machine.
+Source: Dakkak et al., TrIMS (2019), section V-B. TrIMS also measures the constants once per machine.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Constants(NamedTuple):
 
     @property
     def even_bytes(self) -> float:
-        """Size of a tensor that takes as long to read as to share, in bytes.
+        """Size in bytes of a tensor that takes as long to read as to share.
 
         Sharing a smaller tensor costs more time than it saves.
         """
@@ -32,10 +32,11 @@ class Constants(NamedTuple):
 
 
 def pays(saved_ns: float, weights_bytes: int, owner_bytes: int) -> bool:
-    """Whether sharing saves both time and memory. The owner's memory counts, so two workers and an owner must need less
-    memory than two separate workers.
+    """Whether sharing saves both time and memory. The owner's memory counts, so two workers and an owner together must
+    need less memory than two separate workers.
 
-    TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, this memory matters.
+    TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, the owner's memory
+    matters.
     """
     return saved_ns > 0 and weights_bytes > owner_bytes
 

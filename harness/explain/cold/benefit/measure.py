@@ -82,7 +82,7 @@ def objects(path: Path) -> tuple[list[int], str]:
 
 
 def measure_constants(folder: Path) -> Constants:
-    """Measures the constants. folder: place for a file of 64 MiB, which is read from the page cache."""
+    """Measures the constants. folder: place for a file of 64 MiB, which is then read from the page cache."""
     file = folder / "block"
     sizes = [_OBJECT_BYTES] * _OBJECTS
     file.write_bytes(bytes(sum(sizes)))

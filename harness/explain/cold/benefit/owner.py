@@ -10,8 +10,7 @@ import socket
 from harness.core.child import Channel, serve
 
 ASK = 4
-"""Size of a request in bytes. A request is an object's number, combined with RETURNED when its user gives the object
-back.
+"""Size of a request in bytes. A request is an object's number, combined with RETURNED if the user returns the object.
 """
 
 RETURNED = 1 << 31

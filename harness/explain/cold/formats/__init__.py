@@ -1,1 +1,1 @@
-"""Storage formats of a model, each with its cold and warm start."""
+"""Storage formats of a model, each with a cold and a warm start."""

@@ -18,7 +18,7 @@ def make(request: Mapping[str, Any]) -> dict[str, str]:
     name = request["name"]
     try:
         path = MAKERS[name](Path(request["source"]), Path(request["folder"]))
-    except Exception as e:  # the converters' exceptions share no base class
+    except Exception as e:  # because the converters' exceptions have no common base class
         raise PluginUnavailable(f"no {name}: {type(e).__name__}: {one_line(e)}") from e
     return {"path": str(path)}
 
@@ -30,7 +30,7 @@ def make_mapped(request: Mapping[str, Any]) -> dict[str, str]:
     source, folder = Path(request["source"]), Path(request["folder"])
     try:
         path = stored.mapped(source, folder, SessionSetup(threads=request["threads"]))
-    except Exception as e:  # ONNX Runtime's exceptions share no base class
+    except Exception as e:  # because ONNX Runtime's exceptions have no common base class
         raise PluginUnavailable(
             f"the file to map was not made: {type(e).__name__}: {one_line(e)}"
         ) from e

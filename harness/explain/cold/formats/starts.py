@@ -72,7 +72,9 @@ class Absent(NamedTuple):
 
 
 def find(config: RunConfig, model: Model, folder: Path, log: Path) -> list[Start | Absent]:
-    """Finds or makes each format. folder: place for made files. log: file for the converters' output."""
+    """Finds each format or converts the model to it. folder: place for converted files. log: file for the converters'
+    output.
+    """
     return [_find(stored, config, model, folder, log) for stored in FORMATS]
 
 
@@ -99,7 +101,7 @@ def _own(file_format: str, model: Model) -> Path | None:
     """Returns the model's file in this format; None if no such file exists."""
     if not file_format or not model.may_have(file_format):
         return None
-    with suppress(HarnessError):  # the manifest may declare a file that is missing
+    with suppress(HarnessError):  # because the manifest may declare a file that is missing
         model.obtain((file_format,), say)
         return model.path((file_format,))
     return None

@@ -1,7 +1,7 @@
-"""Makes a framework share weights by replacing some of the backend's calls to the framework in this process.
+"""Makes a framework share weights by replacing, in this process, some of the backend's calls to the framework.
 
 The backend and its options are the same as in a run. Only the call that reads or creates the weights is replaced. Each
-function is called once, after the framework is imported and before a model is loaded.
+function in this module is called once, after the framework is imported and before a model is loaded.
 """
 
 from collections.abc import Callable, Mapping

@@ -52,7 +52,7 @@ def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) 
     config, path, threads = start.config, start.path, trials.threads
     options = dict(config.backend_option)
     if way.name == FORK:
-        threads = 1  # a forked process keeps only the calling thread
+        threads = 1  # because a forked process keeps only the calling thread
     if way.name == INITIALISERS and config.backend == "ort":
         options["share_weights"] = "on"
     if way.name == MAPPED and config.backend == "ort":
@@ -79,8 +79,8 @@ def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
 
 
 def _round(pair: Pair, trials: Trials) -> dict[str, Any]:
-    """Makes a round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds. of_model_bytes:
-    the part of growth_bytes that the second process adds after it has imported its framework.
+    """Measures one round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds.
+    of_model_bytes: the part of growth_bytes that the second process adds after it has imported its framework.
     """
     answers = [pair.folder / f"answer-{number}.npz" for number in range(2)]
     with ExitStack() as stack:
@@ -169,7 +169,7 @@ def compare(plain: Path, other: Path) -> float:
 
 
 def compare_all(pairs: Sequence[Pair], rows: Sequence[dict[str, Any]], plain: str) -> None:
-    """Adds `difference` to every row with rounds. The difference is relative to the answer of the way `plain` on the
+    """Adds `difference` to every row with rounds. The difference is relative to the answer for the way `plain` on the
     same backend.
     """
     found = {

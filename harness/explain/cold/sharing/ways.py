@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SHARED = 0.5
-"""A second worker counts as sharing the weights if it adds memory of at most this share of the weights' size (TrIMS).
+"""A second worker counts as sharing the weights if the memory that it adds is at most this share of the weights' size
+(TrIMS).
 """
 
 INSTANCES, PROCESSES = "instances", "processes"

@@ -1,4 +1,4 @@
-"""Runs a worker that shares weights. At its parent's request, the worker opens instances, answers one sample and forks."""
+"""Runs a worker that shares weights. At its parent's request, the worker opens instances, runs one sample and forks."""
 
 import hashlib
 import os
@@ -26,8 +26,7 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""A forked process must answer within this time plus twenty times the time that its parent took to answer.
-"""
+"""A forked process must respond within this time plus twenty times the time that its parent took for the sample."""
 
 
 class Worker:
@@ -44,7 +43,7 @@ class Worker:
         adapt(request["way"], self._config.backend, Path(request["folder"]))
 
     def load(self, answer: Path) -> dict[str, Any]:
-        """Opens one more instance and answers with it. Returns times in ns. answer: the file for the answer."""
+        """Opens one more instance and runs the sample on it. Returns times in ns. answer: the file for the answer."""
         path, group = Path(self._request["path"]), InstanceGroup(1, self._request["threads"], 1)
         begun_ns = time.monotonic_ns()
         (backend,) = open_backends(self._config, self._model, path, group, self._stack)
@@ -56,7 +55,7 @@ class Worker:
         return result
 
     def run(self, answer: Path) -> dict[str, Any]:
-        """Answers the sample with the newest instance."""
+        """Runs the sample on the newest instance."""
         backend, batch = self._instances[-1]
         spent_ns: list[int] = []
         outputs: Any = None
@@ -74,8 +73,8 @@ class Worker:
     def fork(self, answer: Path) -> dict[str, Any]:
         """Forks this process.
 
-        The child answers with the instance that was loaded before the fork, and lives until this process ends. `pid` in
-        the result is the child's process ID. Raises PluginUnavailable if the child dies or hangs.
+        The child runs the sample on the instance that was loaded before the fork, and lives until this process ends.
+        `pid` in the result is the child's process ID. Raises PluginUnavailable if the child dies or hangs.
         """
         ours, theirs = socket.socketpair()
         begun_ns = time.monotonic_ns()
@@ -101,7 +100,9 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Answers the sample, and never returns. The process ends when the parent closes its end of the socket or dies."""
+        """Runs the sample in the child, and never returns. The process ends when the parent closes its end of the
+        socket or dies.
+        """
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})

@@ -18,7 +18,7 @@ MOST_RESIDENT = 0.05
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Writes dirty pages to the disk, and lets the kernel drop the files' pages."""
+    """Writes dirty pages to the disk, and asks the kernel to drop the files' pages."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -45,7 +45,7 @@ def resident_share(paths: Iterable[Path]) -> float:
 
 
 def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Returns a byte per page. Its lowest bit is 1 if the page is in memory (mincore(2))."""
+    """Returns a byte per page, whose lowest bit is 1 if the page is in memory (mincore(2))."""
     view = np.frombuffer(mapped, np.uint8)
     here = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
     library = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +54,7 @@ def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
         ctypes.c_size_t(len(view)),
         ctypes.c_void_p(here.ctypes.data),
     )
-    del view  # `mmap.close` fails while a view of the map exists
+    del view  # because `mmap.close` fails while a view of the map exists
     if status:
         raise OSError(ctypes.get_errno(), "mincore failed")
     return here

@@ -93,7 +93,7 @@ def note(backend: str) -> str:
 
 
 class Clock:
-    """Adds up the time in wrapped calls.
+    """Adds up the time spent in wrapped calls.
 
     spent_ns: the time spent in the calls of each phase. Phases without calls are left out.
     """
@@ -120,7 +120,7 @@ def watch(backend: str) -> Clock:
     as the phase `rest`.
     """
     clock = Clock()
-    # Methods are wrapped first, because the name of a wrapped class refers to a function without methods.
+    # Methods are wrapped first, because once a class is wrapped, its name refers to a function without methods.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

@@ -1,5 +1,5 @@
 """Runs one trial in a new process: reads, loads and runs a model for the first time, and times each phase. This module
-imports little, because imports count in the start time of the process.
+imports little, because imports add to the start time of the process.
 """
 
 import re
@@ -22,7 +22,7 @@ from harness.models.opened.loading import inputs_of, open_backends, open_dataset
 from harness.types import Backend, Batch
 
 _SAMPLE = [0]
-"""Dataset indices of the samples that every trial answers: only the first sample."""
+"""Dataset indices of the samples that every trial runs: only the first sample."""
 
 
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def one_round(
     """Makes one cold and one warm trial of each start, and adds the trials to the start's row. ended: called after each
     trial.
 
-    A failed start is not tried again, and its row contains the reason. Raises the HarnessError of a required start.
+    A failed start is not tried again, and its row contains the reason. Raises a HarnessError if a required start fails.
     """
     for start, row in zip(starts, rows, strict=True):
         for temperature in (COLD, WARM):
@@ -111,7 +111,7 @@ def _one(start: Start, row: dict[str, Any], trials: Trials, temperature: str) ->
 
 
 def _cooled(files: Sequence[Path]) -> str | None:
-    """Drops the files from the page cache. Returns the reason if they remain in the cache."""
+    """Drops the files from the page cache. If the files stay in the cache, returns the reason."""
     try:
         page_cache.drop(files)
         share = page_cache.resident_share(files)

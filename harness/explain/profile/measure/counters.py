@@ -1,7 +1,7 @@
 """Counts processor and kernel events around calls, through perf_event_open(2).
 
-Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid their use. In these cases,
-the result contains a reason instead of a number.
+Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid their use. If a counter is
+unavailable, the result contains the reason instead of a number.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ EVENTS = {
 }
 _DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 1, 1 << 5, 1 << 6
 _ATTRIBUTE_BYTES = 64  # PERF_ATTR_SIZE_VER0
-_TIMES = 1 | 2  # the read_format with the total times enabled and running
+_TIMES = 1 | 2  # the read_format that includes the total times enabled and running
 _ENABLE, _DISABLE = 0x2400, 0x2401
 _READ = struct.Struct("=QQQ")
 
@@ -92,7 +92,7 @@ def _open(kind: int, config: int) -> int:
         raise OSError(errno.ENOSYS, "unknown architecture")
     flags = _DISABLED | _INHERIT | _EXCLUDE_HV
     if kind == _HARDWARE:
-        flags |= _EXCLUDE_KERNEL  # perf_event_paranoid = 2 forbids counting kernel events
+        flags |= _EXCLUDE_KERNEL  # because perf_event_paranoid = 2 forbids counting kernel events
     attribute = struct.pack("=IIQQQQQ", kind, _ATTRIBUTE_BYTES, config, 0, 0, _TIMES, flags).ljust(
         _ATTRIBUTE_BYTES, b"\0"
     )

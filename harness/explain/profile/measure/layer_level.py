@@ -34,7 +34,9 @@ class Unprofiled(Exception):
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """Measures the layer level at other batch sizes. If a batch is refused, the result contains the reason instead."""
+    """Measures the layer level at other batch sizes. If a batch size is refused, the result contains the reason
+    instead.
+    """
     measured, skipped = {}, {}
     for size in batches:
         try:

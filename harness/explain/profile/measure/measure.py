@@ -25,7 +25,7 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""Each kind of call is repeated for at most this many seconds. Slow models are run less often, but at least LEAST_RUNS
+"""Each kind of call is repeated for at most this many seconds. Slow models are run fewer times, but at least LEAST_RUNS
 times.
 """
 
@@ -107,9 +107,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """Returns the peak rates, or `missing` with the reason. If the rates are missing, the profile lacks only the
-    roofline.
-    """
+    """Returns the peak rates, or `missing` with the reason. Without the rates, the profile lacks only the roofline."""
     try:
         return here.measure(threads)._asdict()
     except HarnessError:
@@ -121,7 +119,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the highest value of each rate, because noise can only slow calls. Returns `missing` if no rate was
+    """Returns the highest value of each rate, because noise can only slow down calls. Returns `missing` if no rate was
     measured.
     """
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]

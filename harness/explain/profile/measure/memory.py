@@ -28,7 +28,7 @@ _Shapes = Mapping[str, tuple[int, ...]]
 class Footprint(NamedTuple):
     """Sizes in bytes.
     activations: maximum total size of tensors that are alive at once, including the model's inputs and outputs.
-    unknown: number of tensors whose size depends on data. All other numbers exclude these tensors.
+    unknown: number of tensors whose size depends on data. All other numbers exclude tensors whose size depends on data.
     """
 
     weights: int
@@ -98,7 +98,7 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
-    """Returns the shapes of the inputs, by dimension that grows and by size.
+    """Returns the shapes of the inputs for each dimension that grows and each size.
 
     Area: images (n, c, h, w) or (n, h, w, c). Length: the second dimension of two-dimensional integer input, such as
     tokens.

@@ -129,7 +129,7 @@ def read_dump(path: Path) -> Dump:
         )
         events = header["events"].split()
         values = [int(word) for word in header["summary"].split()]
-        values += [0] * (len(events) - len(values))  # callgrind omits trailing zeros
+        values += [0] * (len(events) - len(values))  # because callgrind omits trailing zeros
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     libraries: Counter[str] = Counter()
@@ -144,7 +144,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Yields the library and number of instructions of each cost line. The cost of a call counts for the called
+    """Yields the library and number of instructions of each cost line. The cost of a call is counted for the called
     function.
     """
     library, is_of_a_call = "", False

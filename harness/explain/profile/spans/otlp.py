@@ -17,8 +17,8 @@ from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span
 
 SPANS_A_MESSAGE = 1_000
-"""A message contains this many spans (about 400 kB). Because of this limit, a receiver need not hold a whole profile in
-one line or request.
+"""A message contains at most this many spans (about 400 kB), so that a receiver need not hold a whole profile in one
+line or request.
 """
 
 _INTERNAL = 1  # SPAN_KIND_INTERNAL

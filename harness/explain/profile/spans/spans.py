@@ -16,7 +16,7 @@ class Span:
     """A span of time at one level. start_ns, end_ns: on a clock that all spans share.
     group, lane: place in the drawing. Spans of a lane are disjoint or nested.
     parent: ID of the span that contains this span.
-    ambiguous: whether several spans could be the parent. In this case, parent is None.
+    ambiguous: whether several spans could be the parent; if so, parent is None.
     """
 
     id: int
@@ -41,8 +41,9 @@ class Span:
 def with_parents(spans: Sequence[Span]) -> list[Span]:
     """Returns the spans in order.
 
-    The parent of a span is the span that contains it on the next higher level with spans. If several spans contain the
-    span, as in parallel work, the span is marked ambiguous. Profiling with one thread avoids ambiguous spans.
+    The parent of a span is the span that contains it at the next higher level with spans. If several spans at that
+    level contain it, as in parallel work, the span is marked ambiguous. Profiling with one thread avoids ambiguous
+    spans.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -82,8 +83,8 @@ class _Sorted:
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a trace for chrome://tracing and ui.perfetto.dev, with complete events; their times are in us from the
-    start of the first span.
+    """Makes a trace of complete events for chrome://tracing and ui.perfetto.dev, with times in us since the start of
+    the first span.
 
     Each group is drawn as a process, and each lane as a thread.
     """

@@ -1,7 +1,7 @@
 """Reads a profile's folder and writes its tables and trace.
 
-profile.json and the harness run next to it contain the measurements, from which `profile` and `profile --from` derive
-everything else.
+profile.json and the harness run next to it contain the measurements; `profile` and `profile --from` derive everything
+else from them.
 """
 
 import json
@@ -30,7 +30,7 @@ from harness.run.study import NOT_AT_REST, machine_text
 PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
 TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
 LOG = "frameworks.log"
-"""Log of the framework's output outside the harness run. The run has separate logs."""
+"""Log of the framework's output outside the harness run, which writes separate logs."""
 
 SHOWN_ROWS = 12
 """A table shows at most this many rows on the screen. The table's file contains all rows."""
@@ -67,7 +67,7 @@ def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts about the harness run.
 
-    loadgen_mean_ns: None in multi-stream, because LoadGen counts whole queries in this scenario.
+    loadgen_mean_ns: None in multi-stream, because LoadGen counts whole queries in that scenario.
     """
     latency = result["latency_ns"]
     by_query = scenario_named(result["scenario"]).by_query
@@ -81,7 +81,9 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the answer of the unprofiled run, the slowest kernels, doubts and missing levels."""
+    """Yields lines with the unprofiled run's answer, the kernels that take the most time, the doubts and the missing
+    levels.
+    """
     content = profiled.content
     run = content.get("run")
     if run:
@@ -101,7 +103,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
 
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
-    """folder: the folder that an error message names if the folder's files do not fit together."""
+    """folder: the folder to name in an error message if its files do not fit together."""
     with reading_run(folder):
         return tables_of(profiled)
 
@@ -115,7 +117,7 @@ def to_json(shown: Sequence[Table]) -> dict[str, Any]:
 
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
-    """folder: the folder that an error message names if the folder's files do not fit together."""
+    """folder: the folder to name in an error message if its files do not fit together."""
     with reading_run(folder):
         return profile_trace.spans_of(profiled)
 

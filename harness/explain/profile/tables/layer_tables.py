@@ -89,7 +89,7 @@ class Profiled:
 
     @cached_property
     def by_batch(self) -> Mapping[int, LayerLevel]:
-        """The layer level at each batch size, in ascending order. Empty if the layer level was not measured."""
+        """The layer level at each batch size, in ascending order; empty if the layer level was not measured."""
         if self.level is None:
             return {}
         others = (self.content.get("layer_batches") or {}).get("measured", {})
@@ -126,8 +126,8 @@ def most_time(level: LayerLevel) -> str:
 
 
 def _fewest(times_ns: Sequence[tuple[str, float]]) -> tuple[float, list[str]]:
-    """Chooses the fewest entries that together take MOST_TIME of the total time, and returns the entries' share of the
-    time and their names.
+    """Chooses the fewest entries that together take MOST_TIME of the total time, and returns their share of the time
+    and their names.
     """
     total_ns, sum_ns, names = sum(ns for _, ns in times_ns) or 1.0, 0.0, []
     for name, ns in sorted(times_ns, key=lambda one: -one[1]):
@@ -258,7 +258,7 @@ def _integer_roof(peaks: Peaks | None) -> str:
 
 
 def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]) -> Table:
-    """Returns a table of groups. kind: head of the first column."""
+    """Returns a table of groups. kind: heading of the first column."""
     latency = sum(g.latency_ns for g in groups) or 1.0
     count = sum(g.count for g in groups) or 1
     allocated = sum(g.allocated_bytes or 0 for g in groups) or 1

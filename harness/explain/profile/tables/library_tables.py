@@ -16,7 +16,7 @@ SIMULATED = {
     "first-level data misses": ("D1mr", "D1mw"),
     "last-level misses": ("ILmr", "DLmr", "DLmw"),
 }
-"""Callgrind's events for each row."""
+"""Callgrind's events that make up each row."""
 
 
 def library_tables(content: Content) -> Iterator[Table]:

@@ -38,7 +38,7 @@ _REMOTE_PHASES = {
     "receive": ("notice", "decode"),
     "complete": ("complete",),
 }
-"""The harness's stages by phase if a server answers."""
+"""The harness's stages by phase if the model runs on a server."""
 
 CONTENDED = 1.2
 """If a single thread's wall time exceeds its CPU time by this factor, other processes have probably used the thread's
@@ -122,7 +122,7 @@ def contended(content: Content) -> Iterator[str]:
     calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
     if not calls:
         return
-    load = content.get("load_average")  # the load average is missing if the profile was stopped
+    load = content.get("load_average")  # missing if the profile was stopped
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
         ratio = max(trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls)

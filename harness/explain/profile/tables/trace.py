@@ -15,7 +15,9 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.evidence.stages import Completions
 
 MOST_BATCHES = 2_000
-"""The trace contains only this many batches from the start of the harness run. completions.npz contains all batches."""
+"""The trace contains only the first batches of the harness run, at most this many.
+completions.npz contains all batches.
+"""
 
 _GAP_NS = 1_000_000
 

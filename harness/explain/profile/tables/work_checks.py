@@ -22,8 +22,8 @@ MOST_OF_PEAK = 1.05
 """
 
 LEAST_NS = 20_000
-"""Kernels that take less time are not checked. For a kernel of this duration, a profiler that counts whole microseconds
-has an error of up to 5 %.
+"""Kernels that take less time than this are not checked. For a kernel that takes this long, a profiler that counts
+whole microseconds has an error of up to 5 %.
 """
 
 _MOST_APART = 0.001

@@ -33,7 +33,7 @@ PROBES = "probes"
 
 BLOCKS = 20
 """The uncertainty is computed from the means of this many blocks of consecutive batches, because neighbouring batches
-are similar.
+take similar times.
 """
 
 JITTER = 1.4826
@@ -109,7 +109,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
     """Yields all cells. Cells that are compared with each other run close together, especially cells that differ in
     precision.
 
-    If a backend computes on one thread only, all its cells have one thread.
+    If a backend computes on one thread only, all its cells use one thread.
     """
     known: set[Cell] = set()
     order = product(
@@ -225,8 +225,8 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """Returns the batches' times, and `fixed_batch`, which is the batch size that the model file fixes, if this size
-    differs from the cell's batch size.
+    """Returns the batches' times, and the batch size that the model file fixes if it differs from the cell's batch size
+    (`fixed_batch`).
     """
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")

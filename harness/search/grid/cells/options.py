@@ -125,7 +125,7 @@ class Axes(NamedTuple):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
-        """Reads the axes. Raises KeyError, TypeError or ValueError if a value has the wrong type, because folders are
+        """Reads the axes. Raises KeyError, TypeError or ValueError if a value is of the wrong type, because folders are
         named after the values.
         """
         plain = {name: tuple(value) for name, value in values.items()}
@@ -161,7 +161,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Removes the lists from `texts`. If the common configuration needs one value from a list, keeps the list's first
+    """Removes the lists from `texts`. If the common configuration needs one value from a list, uses the list's first
     value.
     """
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}

@@ -92,7 +92,7 @@ def tables_of(view: View) -> Iterator[Table]:
 
 
 def made(view: View) -> Iterator[str]:
-    """Yields a line about how each operator and each file in another precision was made."""
+    """Yields lines that state how each operator and each file in another precision was made."""
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"{precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
@@ -119,7 +119,7 @@ def _name(view: View, one: Cell | Row) -> str:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """Returns the axes on which these cells differ. Only these axes get a column."""
+    """Returns the axes on which these cells differ; only these axes get a column."""
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
@@ -205,7 +205,7 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Yields each reason for leaving out cells, with the cells or ways to run the model that it affects."""
+    """Yields each reason for leaving out cells, with the cells or ways to run the model that the reason affects."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:

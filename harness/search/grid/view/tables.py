@@ -1,6 +1,6 @@
 """Computes a grid's tables from its rows.
 
-Compares only comparable cells, i.e. VALID cells of the same network that differ only in the axis of the table.
+Compares only VALID cells of the same network that differ only in the axis of the table.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from harness.results.pages.runs.pareto import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
-"""Pairs of axis and value that all cells in a line share."""
+"""Pairs of axis and value that are the same for all cells in a line."""
 
 AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
@@ -38,14 +38,15 @@ class Best(NamedTuple):
     largest: int
     throughput_per_s: float
     unsure: bool = False
-    """Whether, within the noise, the doubled size may gain more than 5 % and no larger size settles this question."""
+    """Whether, because of noise, doubling this size might gain more than 5 % and no larger size settles the question.
+    """
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
     """Maps each unranked cell to the reason.
 
     strangers: maps a variant to the reason why its network is different. scored: whether the real data contain labels;
-    if so, a precision without an accuracy is not ranked.
+    if so, a precision without an accuracy score is not ranked.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -122,8 +123,8 @@ def precision_gain(rows: Sequence[Row]) -> list[Line]:
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain in speed of the median batch. Other programs disturb the time of the median batch less than the
-    mean time.
+    """Computes the gain in speed of the median batch. Other programs disturb the median batch time less than the mean
+    time.
     """
     lines = _ratios(
         rows,
@@ -186,8 +187,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """Returns the cells with the smallest batch size that reach the accuracy `floor`, fastest first; if `floor` is
-    None, a cell must reach the target of its model. Omits cells without a score.
+    """Takes the cells that reach the accuracy `floor`, and returns the cells with the smallest batch size among them,
+    fastest first; if `floor` is None, a cell must reach its model's target. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)

@@ -228,7 +228,7 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
     """Yields the distance between raw outputs and the fp32 outputs in the same framework. fp32 outputs are compared
-    with the fp32 outputs in the first framework.
+    with the fp32 outputs of the first framework.
     """
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:
