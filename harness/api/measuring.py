@@ -31,12 +31,13 @@ class _ToLog(io.StringIO):
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     """Makes one run with this configuration, in a separate measured process. Returns after the run has ended.
 
-    As on the command line, the result folder is `config.out` or a new folder in results/. The folder does not contain a
-    page; `report RUN` creates the page. A port is opened only if `config.metrics` is set. The backend, dataset and
+    As on the command line, the result folder is `config.out` or a new folder in results/. The folder does not contain
+    an HTML page; `report RUN` creates one. A port is opened only if `config.metrics` is set. The backend, dataset and
     other plug-ins run in a separate process, so the configuration contains their names instead of objects.
 
-    This function may be called in any thread. In the main thread, a signal that would end the program first stops the
-    run in an orderly way and saves its folder. The signal then takes effect, for instance as KeyboardInterrupt.
+    This function may be called in any thread. When called in the main thread, the function reacts to a signal that
+    would end the program: it first stops the run in an orderly way and saves the run's folder. The signal then takes
+    effect, for instance as KeyboardInterrupt.
 
     quiet: whether progress and messages become INFO records in the logger `harness` instead of lines on stderr.
 
@@ -57,7 +58,7 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
 
 
 def _raise_failure(finished: Finished) -> None:
-    """Sends the signal that stopped the run again, or raises the error that left the result folder incomplete."""
+    """Repeats the signal that stopped the run, or raises the error that left the result folder incomplete."""
     if finished.status >= INTERRUPT_EXIT:
         signal.raise_signal(finished.status - INTERRUPT_EXIT)
     for reason in finished.result["reasons"]:

@@ -62,7 +62,7 @@ class Result:
 
     @property
     def answer(self) -> Answer:
-        """The result that the run was made to find, as plain text."""
+        """The result that the run was meant to find, as plain text."""
         return answer_of(self.content)
 
     @property
@@ -109,8 +109,8 @@ class Result:
     def latencies_ns(self) -> Array:
         """(queries,) int64: latency of each completed query in ns, in the order of issue.
 
-        The values come from the journal, whose clock readings may differ from LoadGen's by a few us. Raises ConfigError
-        if the run has no performance part.
+        The values come from the journal, whose clock readings may differ from LoadGen's readings by a few us. Raises
+        ConfigError if the run has no performance part.
         """
         run = self.files.performance
         if run is None or run.done is None:

@@ -1,1 +1,3 @@
-"""The command line, which converts arguments to function calls. It only parses arguments and does not compute results."""
+"""The command line, which converts arguments to function calls. This package only parses arguments and does not compute
+results.
+"""

@@ -121,7 +121,7 @@ def _compared(
     as_json: bool,
     keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first side. Returns the program's exit status.
+    """Prints how each side differs from the first side. Returns the program's exit status.
 
     keep: a function that is called with the printed table and each comparison's verdict.
     """
@@ -192,7 +192,7 @@ def rerun(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
     status = execute(replace(configs[0], out=out), quiet=options.quiet)
     if not out.is_dir():
-        return status  # the run stopped or died, and its message already says so
+        return status  # because the run stopped or died, and its message already says so
     show("")
     return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 

@@ -376,7 +376,9 @@ def _official(options: argparse.Namespace) -> Path | None:
 def _check(
     tree: Path, official: Path | None, *, rehearsal: bool = False, as_json: bool = False
 ) -> int:
-    """Prints the findings and the official tools' verdicts. Returns 4 if any finding counts, otherwise 0."""
+    """Prints the findings and the official tools' verdicts. Returns 4 if any finding counts against the tree, otherwise
+    0.
+    """
     from harness.submit.endpoints.rules import official as official_tools
     from harness.submit.endpoints.rules.validate import validate
 

@@ -3,7 +3,7 @@
 Every verb creates one `Parser`. Options that may also be set in a file come from a schema
 (harness/core/config/options.py) through `add_options`. All other options come from `add_argument`. `--help` prints the
 basic options, and `--help-all` also prints the expert options. If a group contains expert options, the short page lists
-the group's basic options under a common title.
+the group's basic options under a shared title.
 """
 
 import argparse
@@ -24,7 +24,7 @@ MOST_COLUMNS = 100
 """Maximum width of a help page, in columns, even if the terminal is wider."""
 
 MOST_VERBS = 3
-"""Maximum number of verbs in the message about an option that only other verbs have."""
+"""Maximum number of verbs in the message about an option that only other verbs accept."""
 
 ALMOST_EQUAL = 0.9
 """If an unknown option is at least this similar to a known option (difflib's ratio), the unknown option is reported as
@@ -55,7 +55,7 @@ _is_building = False
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Inside this context, a verb that is called raises `Built` with its parser instead of parsing its words."""
+    """Inside this context, calling a verb raises `Built` with the verb's parser instead of parsing the words."""
     global _is_building  # noqa: PLW0603 - a process has one command line
     _is_building = True
     try:
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
         )
-        # The pattern makes -3s a value (although a wrong one), not an unknown option, as argparse itself does from
+        # With this pattern, -3s counts as a (wrong) value instead of an unknown option, as in argparse itself from
         # Python 3.14 onwards.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
@@ -315,8 +315,8 @@ def _parsed(
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Returns a nearly identical option of this verb; otherwise the verbs that accept the option; otherwise a similar
-    option.
+    """Returns the first hint that exists: a nearly identical option of this verb, the verbs that accept the option, or
+    a similar option.
 
     known: this verb's options and the metavars of its positional arguments.
     """

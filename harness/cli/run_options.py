@@ -56,11 +56,13 @@ _REFUSED: Mapping[str, str] = {
     "--count": "use --queries N in place of --count",
     "--accuracy": "use --mode accuracy in place of --accuracy",
 }
-"""Maps each option of MLPerf's reference harness that has no equivalent to the message that refuses it."""
+"""Maps each option of MLPerf's reference harness that the harness refuses to a message that names the option to use
+instead.
+"""
 
 
 class Settled(NamedTuple):
-    """Fields from a file that become invalid if an option is set to a value that differs from the file's."""
+    """Fields from a file that become invalid if an option is set to a value that differs from the file's value."""
 
     of_any: Sequence[str] = ()
     """Fields to drop from any file, because they contradict the option or depend on its old value."""
@@ -120,7 +122,7 @@ SETTLED_ANEW: Mapping[str, Settled] = {
     "pin": Settled(of_any=("oversubscribe",)),
     "oversubscribe": Settled(of_any=("pin",)),
 }
-"""Maps an option's key to the fields of RunConfig that an earlier --config file then no longer sets.
+"""Maps an option's key to the fields of RunConfig that earlier --config files no longer set once the option is set.
 
 The config.yaml of a finished run contains every resolved value. For example, `--config x --model y` must not use the
 old model's checksum, dataset and batch size from file x.
@@ -175,7 +177,7 @@ RUN_FOLDER = "the folder of a run, e.g. results/latest"
 
 
 def add_trust(parser: Parser, about: str) -> None:
-    """Adds the option with which the user permits code that a file or folder names."""
+    """Adds the option with which the user permits the execution of code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 

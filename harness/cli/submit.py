@@ -314,7 +314,9 @@ def _check(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Prints the findings and the official checkers' verdicts. Returns 4 if any finding counts, otherwise 0."""
+    """Prints the findings and the official checkers' verdicts. Returns 4 if any finding counts against the tree,
+    otherwise 0.
+    """
     from harness.submit.rules import official as official_checkers
     from harness.submit.rules.tree.rounds import load_round
     from harness.submit.rules.validate import validate

@@ -1,4 +1,4 @@
-"""The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are derived.
+"""The table of verbs, which is the source for dispatch, `--help`, docs/cli.md and the test of the README.
 
 To add a verb, add a row to `VERBS`, and the function that this row names. The function must first create a `Parser`
 (harness/cli/parser.py) and parse the words, because `Verb.parser` calls the function only to get its parser. The

@@ -45,7 +45,7 @@ _OF_THE_DRIVER = (
 
 @contextmanager
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
-    """Yields the configuration with the addresses of the nodes, once they are ready. At the end of the block, ends the
+    """Yields the configuration with the nodes' addresses once the nodes are ready. At the end of the block, ends the
     nodes that this function started.
 
     Raises the error from a node that cannot be started, and ConfigError if a node that the user started does not

@@ -41,7 +41,7 @@ VERBS = ("run", "peak", "sweep", "tune", "profile", "bricks")
 """Verbs that write a results folder and accept --out."""
 
 END_LIMIT_S = 15.0
-"""Time that the process that calls Ray may take to end after it has sent the rows."""
+"""After sending the rows, the process that calls Ray may take this long to end."""
 
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
@@ -53,7 +53,7 @@ _NOT_LISTED: tuple[type[Exception], ...] = (
     ConfigError,
     *files.WRONG_CONTENT,
 )
-"""Errors that faulty files in a run cause. A run with such files is not added to the database."""
+"""Errors that a run's faulty files cause. A run that causes such an error is not added to the database."""
 
 PLACE = "{}"
 """Placeholder in the command of `on --share`, which is replaced by a value. The command runs once for each value.
@@ -310,7 +310,8 @@ def _shared_lines(
 
 
 def _results(path: Path) -> str:
-    """Returns the path to the results folder, even if the results are incomplete, or '-' without such a folder."""
+    """Returns the path to the results folder, even if the results are incomplete, or '-' if the folder does not exist.
+    """
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

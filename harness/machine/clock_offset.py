@@ -1,4 +1,4 @@
-"""Estimates by pings how far another machine's clock is ahead, and the error of this estimate.
+"""Uses pings to estimate how far another machine's clock is ahead, and the maximum error of the estimate.
 
 Source: NTP's four time stamps (RFC 5905, section 8). A ping does not show whether both directions take equally long, so
 the maximum error is half of the shortest round trip.
@@ -47,7 +47,7 @@ class ClockOffset(NamedTuple):
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
-    """Returns the offset from `pings` successive pings. Passes on the errors of `ping`."""
+    """Returns the offset from `pings` successive pings. Propagates errors from `ping`."""
     return best_offset([ping() for _ in range(pings)])
 
 

@@ -26,8 +26,8 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Number of threads that can compute at the same time, at least 1.
 
-        A quota is rounded down to whole cores, because the kernel would throttle all threads until the quota's next
-        period if one thread too many were used.
+        A quota is rounded down to whole cores, because one thread too many would make the kernel throttle all threads
+        until the quota's next period.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
@@ -49,7 +49,8 @@ class Cores(NamedTuple):
         """Returns the logical processors of each instance. The last entry contains the processors that are left over.
 
         Each thread gets a separate core if there are enough cores. If there are too few cores, SMT siblings are used in
-        order. In this case, two instances may share a core if the number of threads is odd; `apart` detects this.
+        order. Two instances may then share a core if the number of threads per instance is odd; `apart` detects shared
+        cores.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]
@@ -74,7 +75,7 @@ def available() -> Cores:
 def _siblings(cpu: int) -> str:
     """Returns a string that is the same for all logical processors of a core.
 
-    The file core_cpus_list exists since Linux 5.3.
+    Linux 5.3 and newer provide the file core_cpus_list.
     """
     topology = CPUS / f"cpu{cpu}/topology"
     names = ("core_cpus_list", "thread_siblings_list")

@@ -29,12 +29,11 @@ RUN_QUEUE = "measured_run_queue_s"
 """
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that does not belong to a file and is not shared; this memory excludes the journal and LoadGen's
-maps.
+"""Resident memory that is neither backed by a file nor shared; this memory excludes the journal and LoadGen's maps.
 """
 
 STOPPED = "measured_stopped_looks"
-"""Number of readings at which a process was stopped by a signal or a debugger."""
+"""Number of readings at which a signal or a debugger had stopped a process."""
 
 CONFINED = "measured_confined_threads"
 LOWERED = "measured_lowered_threads"
@@ -46,7 +45,7 @@ Row = Mapping[str, float]
 
 
 class Family:
-    """A process and its descendants, including those that have ended.
+    """A process and its descendants, including descendants that have ended.
 
     The sums never decrease, because the values of ended processes and threads are kept.
     """

@@ -41,7 +41,7 @@ class Gpu(NamedTuple):
 class Gpus:
     """The GPUs that a run uses. NVML stays open until the process ends.
 
-    device: the run's --device. missing: the reason why NVML cannot be read, or '' if it can.
+    device: the run's --device. missing: the reason why NVML cannot be read, or '' if NVML can be read.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -140,7 +140,8 @@ class Gpus:
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
     """Returns the number of processes outside the run that use the GPU.
 
-    Raises _Unknown if NVML lists no process of the run, because NVML reports the host's process IDs in a container.
+    Raises _Unknown if NVML lists no process of the run, because NVML reports the host's process IDs even inside a
+    container.
     """
     running = {process.pid for process in processes}
     if running <= {*pids}:

@@ -97,8 +97,8 @@ class NoiseFloor:
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise by repeated sleeps of 1 ms, because no harness can avoid the delay with which a thread wakes
-    up on this machine.
+    """Measures the noise by repeated sleeps of 1 ms, because any harness on this machine suffers from the delay with
+    which a thread wakes up.
     """
     before = _cpu_times()
     late: list[int] = []
@@ -124,9 +124,7 @@ class SystemLoad:
         self._not_ours_s = _own_cpu_s() + sum(map(_family_cpu_s, measured))
 
     def since(self) -> Mapping[str, float | None]:
-        """Returns how the machine was used since this object was created. steal, others: shares of all cores' time that
-        other guests (steal) and other processes (others) used. throttled_s: time during which the cgroup's quota
-        stopped this container.
+        """Returns how the machine was used since this object was created.
 
         steal, others: shares of all cores' time that other guests (steal) and other processes (others) used.
         throttled_s: time for which the cgroup's quota stopped this container. Unknown values are None.
@@ -196,7 +194,7 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def _about(usable: cores.Cores) -> dict[str, Any]:
-    """Describes the machine, without the key under which the verb `machine` stores its measurements."""
+    """Describes the machine, but omits the key under which the verb `machine` stores its measurements."""
     return {
         "host": host_id(),
         "cpu": _cpu_model(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.machine.kernel import call
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""Numbers of the system calls, which are the same on every architecture except Alpha."""
+"""System call numbers, which are the same on every architecture except Alpha."""
 
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
@@ -21,7 +21,7 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Access right for links and renames between folders, since version 2; earlier Landlock versions always refuse such
+"""Access right for links and renames between folders, since Landlock version 2; earlier versions always refuse such
 links and renames.
 """
 
@@ -30,10 +30,10 @@ _TRUNCATE = 1 << 14
 
 
 def write_only_in(folders: Sequence[Path]) -> str:
-    """Forbids the calling thread to write outside `folders`.
+    """Prevents the calling thread from writing outside `folders`.
 
     The restriction also applies to all threads and processes that the calling thread starts afterwards. Files that are
-    already open stay usable. Returns the reason if the restriction fails, otherwise "".
+    already open remain usable. Returns the reason if the restriction fails, otherwise "".
     """
     try:
         version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)

@@ -3,7 +3,7 @@ commit.
 
 The command line does not show this code. The code consists of `sitecustomize` and `usercustomize`, code lines in `.pth`
 files, modules imported because of an environment variable, and libraries that the loader maps before others. A file's
-owner is known if its digest is in the RECORD of an installed distribution or in Debian's list for a package.
+owner is known if the file's digest is in the RECORD of an installed distribution or in Debian's list for a package.
 """
 
 import base64
@@ -119,7 +119,7 @@ def _top(name: str) -> str:
 def _files(
     root: Path, tops: Iterable[str], expected: Container[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the name and content of each file that counts. The content of a link is its target.
+    """Yields the name and content of each file to compare. The content of a link is its target.
 
     If a file cannot be read, the error replaces the content, so that the file differs from every release and commit.
     """

@@ -47,7 +47,7 @@ class Repeated:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # one more reading after the end of the window
+        self._look()  # takes one more reading after the end of the window
 
 
 class PowerSampler:

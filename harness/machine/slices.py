@@ -24,7 +24,9 @@ _TIME_SHARED = (0, 3)
 
 
 def shorten_slice() -> str:
-    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if this fails, otherwise ""."""
+    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if the slice cannot be shortened, otherwise
+    "".
+    """
     architecture = os.uname().machine
     if architecture not in _GET:
         return f"the system call is not known for {architecture}"

@@ -1,8 +1,8 @@
 """Pins threads to logical processors, and checks which threads computed on which processors.
 
 A new thread inherits the affinity mask of the thread that started it. If a pinned thread loads, warms up and calls an
-instance, the framework's threads are therefore pinned as well. This does not hold for a framework that uses one thread
-pool for the whole process. The kernel's CPU times show which threads have actually computed.
+instance, the framework's threads are therefore pinned as well. A framework that uses one thread pool for the whole
+process is an exception. The kernel's CPU times show which threads have actually computed.
 """
 
 import os
@@ -47,7 +47,7 @@ class Placed(NamedTuple):
 
     threads: int | None
     outside: int | None
-    """Number of these threads that may run outside the instance's processors."""
+    """Number of these threads that may run on processors other than the instance's processors."""
 
 
 class ComputingThreads:
@@ -57,7 +57,7 @@ class ComputingThreads:
         self._before = _ran_ns()
 
     def placed(self, cpus: Sequence[int]) -> Placed:
-        """Returns the numbers of threads that computed. cpus: the instance's logical processors."""
+        """Counts the threads that computed. cpus: the instance's logical processors."""
         before, own = self._before, set(cpus)
         ran = [t for t, ns in _ran_ns().items() if ns - before.get(t, 0) > LEAST_NS]
         if not before:

@@ -27,7 +27,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class Malformed(Exception):
-    """Raised if the bytes of a connection are not a valid request.
+    """Raised if the bytes received on a connection are not a valid request.
 
     The server responds with `status` and closes the connection.
     """

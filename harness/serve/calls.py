@@ -20,7 +20,7 @@ wrong.
 
 
 class Template(NamedTuple):
-    """A reply without its times and the bytes of its tensors."""
+    """A reply without its times and without its tensors' bytes."""
 
     key: Sequence[object]
     """Name, type and shape of each tensor."""

@@ -123,7 +123,7 @@ def _serve(
     at = listen._replace(port=port)
     say(exposure(address, at))
     gc.collect()
-    gc.freeze()  # the garbage collector no longer scans the frameworks' objects
+    gc.freeze()  # so that the garbage collector no longer scans the frameworks' objects
     with stopping(loop):
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()

@@ -1,7 +1,7 @@
 """Handles requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
 
-A client with binary tensors sends the same JSON in all its requests. The JSON is therefore parsed only once, into a
-`Call`, and the JSON of the replies is also written only once.
+A client that uses binary tensors sends the same JSON in every request. The server therefore parses the JSON only once,
+into a `Call`, and also writes the replies' JSON only once.
 """
 
 import json
@@ -46,24 +46,24 @@ _ABSENT = {
     "trace": "/v2/trace",
     "logging": "/v2/logging",
 }
-"""Maps Triton extensions that are not supported to the beginning of their paths."""
+"""Maps each unsupported Triton extension to the beginning of its paths."""
 
 MOST_CALLS = 256
-"""Maximum number of requests whose JSON is cached. A low number is enough, because a client sends only a few batch
+"""Maximum number of requests whose JSON is cached. A low number is enough, because a client uses only a few batch
 sizes.
 """
 
 MOST_CALL_BYTES = 1 << 14
 JOINED_BYTES = 1 << 14
-"""Tensors up to this size are copied behind the head, because this is faster for small tensors than sending an
+"""Tensors up to this size are copied behind the head, because copying small tensors is faster than sending an
 additional buffer.
 """
 
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
 """Header with times in ms: waiting in the socket's queue, computing in the backend, and the total from arrival to
-sending. The header is the last line of the head, because all earlier lines are the same in each reply; the harness's
-client then need not parse the earlier lines again.
+sending. The header is the last line of the head. All earlier lines are the same in each reply, so the harness's client
+need not parse these lines again.
 """
 
 
@@ -73,8 +73,8 @@ class OpenInference:
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
     ) -> None:
-        """name: the server's name. statistics: counts that several models share if they count as one model, or None for
-        separate counts.
+        """name: the server's name. statistics: the counts, which several models share if they count as one model; None
+        creates separate counts.
         """
         self._served = served
         self.statistics = statistics or Statistics(served.name)
@@ -218,7 +218,7 @@ class OpenInference:
         return call, _asked_for(call, outputs), stamps
 
     def count(self, samples: int, stamps: Stamps, now_ns: int) -> None:
-        """Counts a request that was processed."""
+        """Counts a processed request."""
         self.answered += 1
         self.statistics.add(samples, stamps, now_ns)
 
@@ -228,7 +228,7 @@ class OpenInference:
         begun_ns = time_ns()
         try:
             outputs = self._served.infer(batch)
-        except Exception as e:  # the frameworks' exceptions share no base class
+        except Exception as e:  # because the frameworks' exceptions do not share a base class
             self.statistics.add_failed(time_ns() - arrived_ns)
             raise self._failed(e) from e
         return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())

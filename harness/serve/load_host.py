@@ -1,4 +1,4 @@
-"""Opens the port of a load host, and serves runs until a signal ends it."""
+"""Opens the port of a load host, and serves runs until a signal arrives."""
 
 from harness.cluster.load_hosts.agent import Agent
 from harness.core.config.parse import Endpoint

@@ -21,7 +21,7 @@ Parts = Sequence[bytes | memoryview]
 
 
 class Later:
-    """A reply whose parts `Work` returns after the handler has returned."""
+    """A reply that the handler does not return itself; `Work` returns the reply's parts later."""
 
     __slots__ = ("closes", "is_awaited")
 
@@ -54,12 +54,12 @@ Problem = Callable[[int, str], Mapping[str, Any]]
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""Time for which a connection is still read after its last reply, because TCP might discard the reply if bytes remained
+"""A connection is still read for this time after its last reply, because TCP might discard the reply if bytes remained
 unread.
 """
 
 DRAIN_NS = 1_000_000_000
-"""Time that incomplete replies may take after a stop; replies that take longer are dropped."""
+"""Incomplete replies may take this much longer after a stop; replies that take longer are dropped."""
 
 _SO_TIMESTAMPNS = 35
 """Socket option that makes the kernel stamp received data with the wall-clock time.
@@ -108,11 +108,11 @@ class Loop:
     """The server's loop, which uses one level-triggered epoll, so that unread bytes cause another event.
 
     If a peer does not complete a message within its time limit (`patience`), the loop refuses the request or closes the
-    connection. A connection without a request may stay open until another connection needs its descriptor.
+    connection. A connection without a request may stay open until a new connection needs its descriptor.
 
     The loop handles the requests on one connection in order. The loop handles the requests on different connections in
-    the order in which the kernel reports them. The handler runs on this thread, and requests wait in the sockets in the
-    meantime. `work` also runs on this thread, once after each check of the sockets while work is left.
+    the order in which the kernel reports them. The handler runs on this thread, while further requests wait in the
+    sockets. `work` also runs on this thread, once after each check of the sockets while work is left.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Loop:
                 self._close(connection)
 
     def _free_descriptors(self) -> None:
-        """Closes connections that have no request if new connections wait for a descriptor."""
+        """Closes idle connections if new connections wait for a descriptor."""
         if self.accepts:
             return
         long_ago_ns = self._patience.now_ns - SILENT_NS

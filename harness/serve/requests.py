@@ -1,7 +1,7 @@
 """Splits the bytes of a connection into HTTP/1.1 requests. Does not use sockets.
 
-Source: RFC 9112. Refuses some requests, as the RFC allows, because two programs may read them differently. These
-requests contain a bare LF in a head with CRLF, folded lines, a space before a colon, Content-Length together with
+Source: RFC 9112. Refuses ambiguous requests, as the RFC allows, because two programs may interpret them differently.
+Such requests contain a bare LF in a head with CRLF, folded lines, a space before a colon, Content-Length together with
 Transfer-Encoding, or one of these two headers twice. A head is accepted if all its lines end in a bare LF, because
 people may type such a head by hand.
 """
@@ -49,13 +49,12 @@ class Head:
     is_packed: bool
     """Whether the body is compressed."""
     wants_no_body: bool
-    """Whether this is a HEAD request, whose reply is the reply to a GET request without the body.
-    """
+    """Whether this is a HEAD request, whose reply consists of only the head of a GET reply."""
     keeps_open: bool
     """Whether the connection stays open after the reply."""
     is_old: bool
-    """Whether the request is HTTP/1.0; the connection then stays open only if request and reply have the header
-    `Connection: keep-alive`.
+    """Whether the request is HTTP/1.0; the connection then stays open only if both the request and the reply contain
+    the header `Connection: keep-alive`.
     """
     expects_continue: bool
     json_length: int | None
@@ -130,7 +129,7 @@ class Parser:
 
     def _new_head(self) -> tuple[Head | None, int]:
         """Returns the head and its length in bytes, or (None, 0) if the head is incomplete."""
-        while self._data.startswith(LINE):  # some clients send an empty line after a body
+        while self._data.startswith(LINE):  # because some clients send an empty line after a body
             self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):

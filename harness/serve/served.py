@@ -150,12 +150,14 @@ def _not_text(rows: Array) -> object | None:
 
 
 def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
-    """Returns the inputs as the protocol describes tensors."""
+    """Returns the inputs' descriptions in the protocol's format."""
     return tuple(_info(spec) for spec in specs)
 
 
 def _info(spec: TensorSpec) -> TensorInfo:
-    """Returns a tensor as the protocol describes it. Raises ConfigError if the protocol lacks the tensor's number type."""
+    """Returns a tensor's description in the protocol's format. Raises ConfigError if the protocol lacks the tensor's
+    number type.
+    """
     datatype = datatype_of(spec.dtype)
     if datatype is None:
         raise ConfigError(
@@ -176,7 +178,7 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: names that clients may use to request the model, or () if clients may use only the model's own name."""
+        """names: names that clients may use to request the model, or () if clients may use only `model.name`."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)

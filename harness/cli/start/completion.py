@@ -1,8 +1,8 @@
 """Completes command lines in the shell with argcomplete and the verbs' parsers. The module also implements the verb
 `completion`.
 
-The shell calls the program with `_ARGCOMPLETE` and `COMP_LINE` in the environment. Builds only the parser of the verb
-in that line, because completion must be fast.
+The shell calls the program with `_ARGCOMPLETE` and `COMP_LINE` in the environment. The program then builds only the
+parser for the verb in that line, because completion must be fast.
 """
 
 import argparse

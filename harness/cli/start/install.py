@@ -20,7 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     """Runs `./run.sh install` and returns the exit status. Without names, lists the extras.
 
     With names, prints lines that scripts/env.sh reads. One line contains the extras to install. Each line `EXTRA
-    PACKAGE...` names a rival extra, which scripts/env.sh removes first.
+    PACKAGE...` names an extra that conflicts with a requested extra; scripts/env.sh first removes the conflicting extra
+    and its packages.
     """
     if not arguments or arguments[0].startswith("-"):
         show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")

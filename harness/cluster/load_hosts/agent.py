@@ -1,7 +1,7 @@
 """Waits on a load host for runs, and issues this host's share of a run's load with a measured process.
 
-An agent handles one run at a time. It sends the journal during the run, so that little data is lost if the connection
-to the host is lost.
+An agent handles one run at a time. The agent sends the journal during the run, so that little data is lost if the
+connection to the host is lost.
 
 receives   setup    the harness's version and code, and the run as the measured process gets it
 receives   ping     answered at once with `pong`, for the clock and as a sign of life
@@ -46,7 +46,8 @@ delay other runs.
 """
 
 MOST_SILENT = 64
-"""Maximum number of connections that have not yet sent a first message. Another connection closes the oldest of them.
+"""Maximum number of connections that have not yet sent a first message. If a further connection arrives, the agent
+closes the oldest of these connections.
 """
 
 BUSY_LIMIT_S = 5.0
@@ -55,7 +56,7 @@ new run as busy.
 """
 
 _LAST_BYTES = 4000
-"""Maximum number of bytes that the agent sends from the end of a dead process's output."""
+"""When a process dies, the agent sends at most this many bytes from the end of the process's output."""
 
 
 class Agent:

@@ -55,7 +55,7 @@ class Host:
 
     @property
     def ahead_ns(self) -> int:
-        """Lead of the host's clock over this machine's, measured by pings before the run."""
+        """Lead of the host's clock over this machine's clock, measured by pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
@@ -90,7 +90,7 @@ class HostGroup:
             host.process.kill()
 
     def expect(self, events: Sequence[str], limit_s: float, show_loading: _Show) -> dict[str, Any]:
-        """Returns the hosts' next messages, merged into one. Raises an error from a host with the host's name."""
+        """Returns the hosts' next messages, merged into one. Raises a host's error, with the host's name added."""
         found = {}
         for host in self._all:
             try:
@@ -207,8 +207,8 @@ class HostGroup:
         """Writes all hosts' answers into a single file, in the order of the run. Returns the file's digest as in the
         message `ended`.
 
-        If a host's file has changed after the host wrote it, returns the host's digest instead, which reveals the
-        change because this digest does not match any file.
+        If a host's file changed after the host had written it, returns the host's digest instead; this digest does not
+        match any file, so it reveals the change.
         """
         rows = []
         for host in self._hosts:

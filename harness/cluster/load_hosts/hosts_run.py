@@ -1,4 +1,4 @@
-"""Executes the performance run with the load of --load-hosts."""
+"""Executes the performance run with the load from the hosts in --load-hosts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

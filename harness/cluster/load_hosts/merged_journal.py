@@ -1,7 +1,7 @@
-"""Reads several load hosts' journals as one journal, both during the run and as columns at its end.
+"""Reads several load hosts' journals as one journal during the run, and as columns at the run's end.
 
-A host's k-th query is query part[k] in the run. A host's batch is contiguous only in the host's order, so each of its
-samples becomes a separate row in the merged journal. All time stamps refer to the coordinator's clock.
+A host's k-th query is query part[k] in the run. A host's batch is contiguous only in the host's order, so each sample
+in the batch becomes a separate row in the merged journal. All time stamps refer to the coordinator's clock.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Divides one schedule among load hosts by an independent random draw per query.
 
-If arrivals of a Poisson process are assigned by independent draws, the arrivals at each host also form a Poisson
-process. Together, all hosts issue exactly the original schedule.
+If independent draws assign the arrivals of a Poisson process, the arrivals at each host also form a Poisson process.
+Together, all hosts issue exactly the original schedule.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from harness.types import Array
 WITNESS_SHARE = 0.01
 FEWEST_WITNESSES = 20
 MOST_WITNESSES = 2000
-"""The coordinator itself issues extra queries that check the hosts' times: this share of the schedule, but at least
-FEWEST_WITNESSES and at most MOST_WITNESSES.
+"""The coordinator itself issues extra queries that check the hosts' times. Their number is WITNESS_SHARE of the number
+of scheduled queries, but at least FEWEST_WITNESSES and at most MOST_WITNESSES.
 """
 
 MOST_WITNESS_SHARE = 0.2
-"""In a very short schedule, the coordinator's queries are at most this share of the schedule, even if the share is less
-than FEWEST_WITNESSES queries.
+"""In a very short schedule, FEWEST_WITNESSES queries would be too many, so the coordinator issues at most this share of
+the schedule.
 """
 
 _WORD = 0xFFFFFFFF
@@ -41,7 +41,8 @@ def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
 
     Raises ConfigError if a host would not get any query.
     """
-    # RandomState is used because NumPy guarantees the same numbers in every version only for this generator.
+    # RandomState is used because it is NumPy's only generator whose numbers are guaranteed to stay the same in every
+    # version.
     seed = plan.seeds.schedule
     random = np.random.RandomState([seed & _WORD, seed >> 32 & _WORD, len(hosts)])
     owner = random.randint(0, len(hosts), plan.query_count)
@@ -77,8 +78,8 @@ def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
     """Returns the plan for the coordinator's queries, which are added to the schedule at uniformly distributed random
     times.
 
-    They do not repeat scheduled queries at the same times, because the server would then always be busy with the
-    scheduled query.
+    The coordinator's queries do not repeat scheduled queries at the same times, because the server would then always be
+    busy with the scheduled query.
     """
     planned_ns = schedule.planned_ns(plan, plan.query_count)
     assert planned_ns is not None

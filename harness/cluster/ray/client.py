@@ -23,8 +23,8 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
 LET_IN_LIMIT_S = 90.0
-"""An attempt fails if Ray's head needs more than 30 s to start a server for the client, so the harness makes up to
-CONNECT_TRIES attempts.
+"""Connecting fails after LET_IN_LIMIT_S. Ray gives up on an attempt if its head needs more than 30 s to start a server
+for the client, so the limit allows CONNECT_TRIES attempts.
 """
 
 _DIED_AT_START = (
@@ -35,11 +35,12 @@ _DIED_AT_START = (
 """Messages that Ray returns if its server for this client has died."""
 
 PLACE_LIMIT_S = 60.0
-"""Time that Ray may take to reserve the nodes. A cluster that scales automatically must already have started them."""
+"""Time that Ray may take to reserve the nodes. A cluster that scales automatically must already have started the nodes.
+"""
 
 END_LIMIT_S = 5.0
-"""Time that the hosts may take to end the processes that they started; limited, because a frozen node never reports an
-end.
+"""Maximum time that the hosts may take to end the processes that they started; the time is limited because a frozen
+node never reports an end.
 """
 
 FILE_LIMIT_S = 60.0
@@ -81,8 +82,8 @@ class Host(NamedTuple):
 def connected(nodes: str) -> Iterator[Any]:
     """Yields the module `ray`, connected to the cluster. nodes: 'ray://HOST:PORT'.
 
-    Raises PluginUnavailable if Ray is not installed or the cluster fails within the block. Raises ConfigError for any
-    fault in the cluster before the block.
+    Raises PluginUnavailable if Ray is not installed or if the cluster fails within the block. Raises ConfigError if the
+    cluster fails before the block begins.
     """
     os.environ.update(_ENVIRONMENT)
     if _has_token():
@@ -158,7 +159,7 @@ def _has_token() -> bool:
 
 
 def _check_listening(nodes: str) -> None:
-    """Raises ConfigError if no server listens, because Ray would otherwise wait for it for half a minute."""
+    """Raises ConfigError if no server listens, because Ray would otherwise wait half a minute for a server."""
     server = parse_endpoint(nodes.removeprefix(RAY_NODES))
     try:
         socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
@@ -170,7 +171,7 @@ def _check_listening(nodes: str) -> None:
 
 
 def nodes_of(ray: Any) -> Sequence[RayNode]:
-    """Returns the live nodes, ordered by their number of processors, largest first."""
+    """Returns the live nodes, starting with the nodes that have the most processors."""
     found = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -244,8 +245,8 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
 
 def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
-    """Starts a `TunnelEnd` on each host's node for the given port of that node, and returns all `TunnelEnd` actors. The
-    actors end together with the placement group.
+    """Starts a `TunnelEnd` on each host's node for the node's port, and returns all `TunnelEnd` actors. The actors end
+    together with the placement group.
     """
     from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
 
@@ -302,7 +303,7 @@ def ask(
         for host in hosts
     }
 
-    # Raises an error of a node at once, while the other nodes still work.
+    # Raises a node's error immediately, while the other nodes are still working.
     def check(done: Any) -> None:
         answer_of(ray, done, asked[done].name)
 

@@ -34,7 +34,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def sealed(content: bytes) -> bytes:
-    """Returns a file's content in the form in which it is sent: 32 bytes of SHA-256, and then the content."""
+    """Returns a file's content in the form in which the file is sent: 32 bytes of SHA-256, followed by the content."""
     return hashlib.sha256(content).digest() + content
 
 
@@ -59,7 +59,7 @@ def listed(folder: Path) -> Mapping[str, Sequence[int]]:
     """Maps each file's name to its size and the time of its last change in ns. Omits links."""
     found = {}
     for path in folder.rglob("*"):
-        with suppress(OSError):  # the folder may be renamed at this moment
+        with suppress(OSError):  # because the folder may be renamed at this moment
             about = path.lstat()
             if path.is_file() and not path.is_symlink():
                 found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns)
@@ -72,7 +72,7 @@ def is_unfinished(name: str) -> bool:
 
 
 class Command:
-    """A command and its folder. `close` kills the command and removes the folder, and so does the end of this process."""
+    """A command and its folder. `close`, or the end of this process, kills the command and removes the folder."""
 
     def __init__(self) -> None:
         self._work = TemporaryDirectory(prefix="mlperf-harness-")
@@ -114,7 +114,7 @@ class Command:
         }
 
     def interrupt(self) -> None:
-        """Interrupts the command as Ctrl-C would, so that it saves its measurements."""
+        """Interrupts the command as Ctrl-C would, so that the command saves its measurements."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 

@@ -32,7 +32,7 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this process. It may ask this process to stop, or may end without asking."""
+    """The parent process. It may ask this process to stop, or may end without asking."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -41,7 +41,7 @@ class Asker:
         """Number of `stop` messages received so far. The user may press Ctrl-C several times."""
 
     def look(self, wait_s: float = 0.001) -> bool:
-        """Receives messages from the process that started this process. Returns whether that process has ended."""
+        """Receives messages from the parent process. Returns whether the parent process has ended."""
         while not self.is_gone:
             try:
                 message = self._channel.receive(wait_s)
@@ -111,7 +111,7 @@ class NodeCommand:
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
                 data = call(self._ray, self._host, "read", name)
-                if isinstance(data, bytes):  # None: the file was renamed after `state` listed it
+                if isinstance(data, bytes):  # `data` is None if the file was renamed after `state` listed it
                     put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:

@@ -104,8 +104,8 @@ class NodeActor:
 
 
 def end_with_raylet() -> None:
-    """Ends this process's actor ORPHAN_S after its raylet has ended. Ray 2.60 does not end the actor if the head is
-    gone, too.
+    """Ends this process's actor ORPHAN_S after the actor's raylet has ended. Ray 2.60 does not end the actor if the
+    head is gone, too.
     """
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
 

@@ -26,7 +26,7 @@ def pages(size: int) -> Array:
     """
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
-        with suppress(OSError, AttributeError):  # the kernel does not support huge pages
+        with suppress(OSError, AttributeError):  # raised if the kernel does not support huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
@@ -48,7 +48,7 @@ def last_cache_bytes() -> int:
 
 
 def parse_size(size: str) -> int | None:
-    """Parses a size, for example '1024K' to 1048576."""
+    """Parses a size; for example, '1024K' becomes 1048576."""
     match = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(match[1]) * _UNITS[match[2]] if match else None
 

@@ -57,8 +57,7 @@ class Database:
         return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
 
     def newest(self, machine: str, versions: Collection[str] | None = None) -> list[Any]:
-        """Returns a machine's newest result for each point; the result must have one of the versions but may have any
-        settings.
+        """Returns a machine's newest result for each point, measured with one of the versions and with any settings.
 
         versions: None for any version.
         """

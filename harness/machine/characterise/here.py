@@ -1,4 +1,4 @@
-"""Measures peaks in this process, so that a verb can compare its measurements with them, and reads stored peaks.
+"""Measures peaks in this process and reads stored peaks, so that a verb can compare its measurements with the peaks.
 
 ONNX Runtime computes the products, because most models run on it. Measuring takes two seconds.
 """
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 def measure(threads: int) -> Rates:
     """Returns the best rates over several calls and sizes, because noise can only slow calls down.
 
-    Passes on ONNX Runtime's errors.
+    Propagates ONNX Runtime's errors.
     """
     made = {
         precision: max(_rate(product_point("ort", precision, side, threads)) for side in SIDES)
@@ -73,8 +73,8 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the stored fields of `Rates` for a machine if all its cores compute, or {} if none are stored. machine:
-    as in environment.json.
+    """Returns a machine's stored fields of `Rates` for `cores_usable` threads, or {} if none are stored. machine: as in
+    environment.json.
     """
     if not database.is_file() or "cores_usable" not in machine:
         return {}

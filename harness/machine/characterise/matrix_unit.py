@@ -27,8 +27,8 @@ RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 
 the product did not use the unit. If the rate is above the second threshold, the product used the unit.
 
 Without VNNI, an int8 product needs three instructions for four times as many numbers, so its rate is at most 4/3 of the
-fp32 rate. With VNNI, its rate is 4 times the fp32 rate. Without a bf16 unit, the numbers are first converted to fp32,
-so the rate is at most the fp32 rate.
+fp32 rate. With VNNI, the rate of an int8 product is 4 times the fp32 rate. Without a bf16 unit, the numbers are first
+converted to fp32, so the rate is at most the fp32 rate.
 """
 
 

@@ -31,7 +31,7 @@ def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
 
 
 def memory(points: Sequence[Measured]) -> Mapping[int, Peak]:
-    """Returns the rate of a copy of COPY_BYTES, per number of threads.
+    """Returns the rate of a COPY_BYTES copy for each number of threads.
 
     Counts each byte twice, because a copy reads it and writes it.
     """

@@ -85,7 +85,7 @@ def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
 
 
 def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
-    """Groups the points by library and number of threads. Puts the largest products last within each group."""
+    """Groups the points by library and number of threads. Within each group, puts the largest products last."""
     groups: dict[tuple[str, int], list[Planned]] = {}
     for one in sorted(points, key=lambda one: one.point.work if one.point.unit == "FLOP" else 0.0):
         groups.setdefault((one.library, one.point.threads), []).append(one)
@@ -136,7 +136,7 @@ class _Limits(NamedTuple):
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Measures points in one process. Removes each measured point from `left`, and also a point that ended the process.
+    """Measures points in one process. Removes each measured point from `left`, and any point that ended the process.
 
     Returns the name of the point that hung, or ''.
     """

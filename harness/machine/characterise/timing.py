@@ -85,7 +85,7 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
 
 
 def _group(call: Callable[[], object]) -> int:
-    """Returns the number of calls to time together, based on the times of the second and third call."""
+    """Returns how many calls are timed as one group, based on the times of the second and third call."""
     call()
     call_ns = min(_call_ns(call, 1) for _ in range(2))
     return max(1, math.ceil(ALONE_NS / max(call_ns, 20)))

@@ -32,7 +32,7 @@ MOST_JOULES = 1e4
 """
 
 MOST_WATTS = 1e6
-"""If a source reads more than this on average over a second, the source's energy is unknown. A rack full of
+"""If the mean power of a source over one second exceeds this limit, the source's energy is unknown. A rack full of
 accelerators draws one fifth of this power.
 """
 
@@ -161,7 +161,7 @@ def cut(
 
 
 def counted(source: PowerSource, joules: Array) -> Array | NoReading:
-    """Returns the counter's readings, starting at 0 and without the wraps."""
+    """Returns the counter's readings, starting at 0 and with wrap-arounds removed."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:

@@ -19,7 +19,7 @@ class Opened(NamedTuple):
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Enters the meters in order; `stack` leaves the meters.
+    """Enters the meters in order, and registers each meter with `stack`, which leaves it later.
 
     Raises a single error with the problems of all meters: PluginUnavailable if all problems are of this type, otherwise
     ConfigError.

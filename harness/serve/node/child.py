@@ -1,4 +1,4 @@
-"""Entry point of a node that another process on this machine starts; the node ends when that process ends.
+"""Entry point of a node that another process on this machine starts; the node ends together with the other process.
 
 receives   setup       the run's configuration, and the processors, name and address of the node
 sends      listening   the node's address     (or `error`)

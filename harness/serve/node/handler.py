@@ -1,4 +1,4 @@
-"""Handles a driver's requests: batches (as indices or tensors), samples to load, and queries for the clock, the facts
+"""Handles a driver's requests: batches (as indices or tensors), samples to load, and requests for the clock, the facts
 or the journal.
 """
 
@@ -109,7 +109,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """Handles all requests to a node; `Loop` calls the handler, and the handler's method `work`."""
+    """Handles all requests to a node; `Loop` calls the methods `handle` and `work`."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Done(NamedTuple):
 
 
 def of_indices(each: Answerer, batch: Batch) -> Done:
-    """Runs the samples whose indices are in the batch. Passes on any error of the plug-ins."""
+    """Runs the samples whose indices are in the batch. Propagates any error from the plug-ins."""
     indices = batch.inputs[INDICES].tolist()
     inputs = each.dataset.batch(indices)
     gathered_ns = time_ns()
@@ -121,7 +121,7 @@ class Instances:
         """
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._waiting: deque[Waiting] = deque()  # requests taken from the queue
+        self._waiting: deque[Waiting] = deque()  # waiting requests that were taken from the queue
         self._samples = 0  # number of samples in the waiting requests
         self._max_batch = max_batch
         self._rule = rule
@@ -166,7 +166,7 @@ class Instances:
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    # The end is put back, because the waiting requests come before it.
+                    # The end mark is put back into the queue, because the waiting requests must be processed first.
                     self._queue.put(None)
                     break
             most = self._largest_batch()
@@ -213,7 +213,7 @@ def _together(one: Waiting, other: Waiting) -> bool:
 def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
     """Runs the requests as one batch, and returns the result of each request.
 
-    If the batch raises an error, all requests get this error.
+    If the batch raises an error, every request in the batch receives this error.
     """
     try:
         if len(taken) == 1:

@@ -46,7 +46,7 @@ CALIBRATE_S = 0.5
 
 
 class OpenNode(NamedTuple):
-    """A node that is ready but does not listen on a port yet."""
+    """A node that is ready but is not listening on a port yet."""
 
     facts: NodeFacts
     answerers: Sequence[Answerer]
@@ -59,14 +59,15 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     """Opens the node that a configuration describes, and registers the node with `stack`, which closes it. name: the
     node's name.
 
-    Passes on the plug-ins' errors, and raises ConfigError for a model that a node cannot run.
+    Propagates the plug-ins' errors, and raises ConfigError for a model that a node cannot run.
     """
     model = load_model(config.model)
     _refuse(model)
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     scenario = load("scenario", config.scenario)
-    # A node uses all cores, like Offline. Server would leave a core to LoadGen, but LoadGen runs on the driver.
+    # A node uses all cores, as an Offline run does. A Server run would leave a core to LoadGen, but a node does not
+    # need to, because LoadGen runs on the driver.
     if not scenario.streams:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
@@ -137,8 +138,8 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function that returns the requested number of indices of loaded samples; each call returns different
-    samples.
+    """Returns a function that selects the requested number of loaded samples and returns their indices; each call
+    selects different samples.
     """
     turn = cycle(range(len(loaded)))
 

@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
     @property
     def held_characters(self) -> int:
-        """Maximum number of characters at the end of a text to hold back, because a stop string may begin there."""
+        """Maximum number of characters to hold back at the end of a text, because a stop string may begin there."""
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 

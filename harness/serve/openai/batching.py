@@ -1,4 +1,4 @@
-"""Generates all active answers together with continuous batching, one token per answer in each step."""
+"""Generates all active answers at the same time by continuous batching, one token per answer in each step."""
 
 from collections.abc import Iterator, Sequence
 from time import time_ns

@@ -26,8 +26,8 @@ class Choice:
             stops=asked.stop_tokens,
         )
         self.draft: Answering | None = None
-        """The complete draft of an answer with reasoning, after which `one` is the answer; None until the draft is
-        complete.
+        """The complete draft of an answer with reasoning; None until the draft is complete, when `one` becomes the
+        answer.
         """
         self.thought = ""
         """The draft's text so far."""
@@ -40,7 +40,7 @@ class Choice:
         self._asked, self._prompts = asked, prompts
         self._begin = prompts.text(prompt) if asked.echoes else ""
         self._text = ""
-        self._sent = 0  # number of characters of `_begin` and `_text` together that were sent
+        self._sent = 0  # number of characters of `_begin` + `_text` that were sent
 
     def take(self) -> None:
         """Reads the token that the last step generated. Ends the answer when a stop string is complete, as vLLM does."""
@@ -70,7 +70,7 @@ class Choice:
     def _take_draft(self) -> None:
         """Reads a token of the draft.
 
-        When the draft is complete, `one` becomes the answer, which may use the remaining number of tokens.
+        When the draft is complete, `one` becomes the answer, which may use the remaining tokens.
         """
         one, asked = self.one, self._asked
         self.thought += self._prompts.text(one.tokens[-1:])
@@ -88,7 +88,7 @@ class Choice:
             )
 
     def next_thought(self) -> str:
-        """Returns the part of the draft's text that has not been sent."""
+        """Returns the unsent part of the draft's text."""
         begin, self._thought_sent = self._thought_sent, len(self.thought)
         return self.thought[begin:]
 
@@ -117,7 +117,7 @@ class Choice:
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """Returns the text that has not been sent, except for an end that may be the beginning of a stop string."""
+        """Returns the unsent text, except for an end that may be the beginning of a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = (
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
     *("add_generation_prompt", "chat_template_content_format"),
 )
-"""Fields without effect, because the server always selects the most likely token and uses no chat template."""
+"""Fields that the server ignores, because it always selects the most likely token and uses no chat template."""
 
 
 def check_fields(request: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ def check_fields(request: Mapping[str, Any]) -> None:
 
 def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "temperature" and request.get("top_k") == 1:
-        return True  # with one candidate token, the temperature does not matter
+        return True  # the temperature has no effect, because only one token is a candidate
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":

@@ -24,7 +24,7 @@ _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r
 
 
 class Answer(Later):
-    """The reply to one request while the model generates it."""
+    """A reply to one request, which the model is still generating."""
 
     __slots__ = (
         *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
@@ -204,8 +204,7 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
-        """Returns the delta of a chat completion: the parts of the draft, the answer and the function call that are not
-        sent yet.
+        """Returns the delta of a chat completion: the unsent parts of the draft, the answer and the function call.
         """
         asked = self._asked
         delta: dict[str, Any] = {}
@@ -244,7 +243,7 @@ class Answer(Later):
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns part of a stream as an HTTP/1.1 chunk, or unchanged for HTTP/1.0."""
-        if self.closes or not content:  # an empty chunk would end the stream
+        if self.closes or not content:  # because an empty chunk would end the stream
             return content
         return b"%x\r\n%b\r\n" % (len(content), content)
 

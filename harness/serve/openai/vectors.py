@@ -2,8 +2,8 @@
 vLLM's API.
 
 The vector of a text is the model's logits after the last token, scaled to length 1. The model offers no better vector,
-because it lacks an embedding head. A document's score is the cosine of the angle between the document's and the query's
-vector.
+because it does not include an embedding head. A document's score is the cosine of the angle between the document's
+vector and the query's vector.
 """
 
 import base64

@@ -1,1 +1,3 @@
-"""Describes JSON services over HTTP, based on the pages that they serve, as manifests for the backend `http-json`."""
+"""Describes JSON services over HTTP as manifests for the backend `http-json`, based on the pages that the services
+provide.
+"""

@@ -14,7 +14,7 @@ class Service(NamedTuple):
     manifest: Mapping[str, Any] | None
     """A draft of the manifest, or None if the server does not describe its requests."""
     note: str = ""
-    """Text that states what the server does not describe."""
+    """States what the server does not describe."""
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()

@@ -27,11 +27,13 @@ _DTYPES = {
     },
 }
 _IMAGE = Values("uint8", (None, None, 3), "png")
-"""An input whose name ends in `_bytes`, which expects encoded bytes, usually an image.
+"""The values of an input whose name ends in `_bytes`: encoded bytes, usually an image.
 """
 
 _MALFORMED = "Malformed request: GET /v1/models"
-"""TensorFlow Serving's reply to a request for a list of models, which TensorFlow Serving does not have."""
+"""TensorFlow Serving's reply to a request for a list of models, because TensorFlow Serving does not provide such a
+list.
+"""
 
 
 def json_of(reply: Reply) -> Any:

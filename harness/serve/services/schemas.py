@@ -33,7 +33,7 @@ class Undescribed(ValueError):
 
 
 class Values(NamedTuple):
-    """A value that consists of numbers of one type, or a string."""
+    """A string, or numbers of one type."""
 
     dtype: str
     shape: tuple[int | None, ...]
@@ -70,7 +70,9 @@ class Page:
         self._content = content
 
     def body(self, schema: Any) -> Body:
-        """Returns the template for requests that follow this schema. Raises Undescribed if the schema does not suffice."""
+        """Returns the template for requests that follow this schema. Raises Undescribed if the schema does not contain
+        enough information.
+        """
         inputs: dict[str, Values] = {}
         samples: list[Any] = []
         body = self._template(schema, "", inputs, samples)
@@ -106,7 +108,7 @@ class Page:
 
     def answer(self, schema: Any, takes_lists: bool) -> Answer:
         """Returns the position of the answer in replies that follow this schema. Raises Undescribed if the schema does
-        not suffice.
+        not contain enough information.
         """
         for pointer, plain in self._leaves(schema):
             values = self._values(plain, 0)
@@ -139,7 +141,7 @@ class Page:
 
     def plain(self, schema: Any, depth: int) -> Mapping[str, Any]:
         """Resolves references in the schema, and selects the first alternative that is not null. Raises Undescribed if
-        the schema does not suffice.
+        the schema does not contain enough information.
         """
         for _ in range(_MOST_DEPTH):
             if not isinstance(schema, dict) or depth > _MOST_DEPTH:
@@ -171,7 +173,9 @@ class Page:
         return {str(key): properties[key] for key in needed if key in properties}
 
     def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
-        """Returns the type and shape of numbers or of a string, or None for objects and lists of objects."""
+        """Returns the type and shape if the value is a string or consists of numbers, or None for objects and lists of
+        objects.
+        """
         kind = plain.get("type")
         if kind == "tensor":  # BentoML uses this name for an array of numbers
             return _tensor(plain)

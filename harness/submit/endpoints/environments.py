@@ -57,7 +57,7 @@ def _last(output: str) -> str:
 
 
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
-    """Returns environment variables for a program in another environment. They omit the paths to the harness's
+    """Returns environment variables for a program in another environment. The variables omit the paths to the harness's
     packages.
 
     bytecode: folder for compiled modules, which Python otherwise writes next to the sources. If `bytecode` is None, the

@@ -106,7 +106,7 @@ def accuracy_points(
     """Maps a concurrency to the region that its accuracy run covers. Each region uses its fastest point, so that the
     accuracy runs stay short.
 
-    Ultra-low uses the lowest possible point, because the higher regions may need all other points up to 32.
+    The ultra-low region uses the lowest possible point, because the higher regions may need all other points up to 32.
     """
     owners: dict[str, int] = {}
     if request.offline_kind == ELECTED:

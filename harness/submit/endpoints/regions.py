@@ -42,7 +42,7 @@ class Regions(NamedTuple):
     lies in exactly one band.
     """
     ultra_low: Band
-    """The band that a point in the ultra-low region covers. It ends at 32 or at an overridden C_min."""
+    """The band that a point in the ultra-low region covers. This band ends at 32 or at an overridden C_min."""
 
     def of(self, concurrency: int) -> str | None:
         """Returns the region of a point; None if the point is above the margin."""

@@ -66,7 +66,7 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree; a rehearsal has names that identify it as a rehearsal."""
+        """Names of the submitter and the system in the tree; a rehearsal uses names that mark it as a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, f"{self.system}{REHEARSAL_SUFFIX}"
@@ -220,7 +220,7 @@ _KINDS: Mapping[type, str] = {
 
 
 def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each value whose type is wrong for its field."""
+    """Yields a line for each value that does not match the type of its field."""
     for key, value in content.items():
         kind = _LISTS.get(key, type(getattr(Request, key)))
         rows = value if key in _LISTS else [value]

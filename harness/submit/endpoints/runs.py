@@ -58,7 +58,7 @@ def point_folder(work: Path, name: str) -> Path:
 
 
 def newest(work: Path, name: str) -> Attempt | None:
-    """Returns the newest attempt at a point, even if it produced no result."""
+    """Returns the newest attempt at a point, even if the attempt did not produce a result."""
     found = attempts(work, name)
     return Attempt(found[-1]) if found else None
 
@@ -68,7 +68,7 @@ def next_attempt(work: Path, name: str) -> Attempt:
 
 
 def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a point and the reason for it. asked: the configuration that a new run would use."""
+    """Returns a point's state and the reason for this state. asked: the configuration that a new run would use."""
     attempt = newest(work, name)
     if attempt is None:
         return MISSING, ""
@@ -79,8 +79,8 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def state_of(attempt: Attempt) -> tuple[str, str]:
-    """Returns whether an attempt is done or failed, and the reason for it. Ignores whether the attempt's settings match
-    the request.
+    """Returns whether an attempt is done or failed, and the reason for this state. Ignores whether the attempt's
+    settings match the request.
     """
     try:
         run = attempt.run()

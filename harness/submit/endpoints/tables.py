@@ -41,7 +41,7 @@ class SeedSet(NamedTuple):
     id: str
     cohort: Cohort
     seeds: Mapping[str, int]
-    """Seeds under their names in point.yaml."""
+    """Maps each seed's name in point.yaml to the seed."""
 
     def window(self) -> Sequence[Cohort]:
         """Returns the cohorts that may use the seed set."""
@@ -75,7 +75,7 @@ def power_defaults() -> Mapping[str, Any]:
 
 @cache
 def models() -> Mapping[str, Model]:
-    """Returns the benchmarks by their names."""
+    """Returns the benchmarks by name."""
     table = _table("models")
     return {name: _model(name, row, table) for name, row in table["models"].items()}
 

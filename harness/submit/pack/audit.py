@@ -26,8 +26,8 @@ class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """Maps the name of a file in the audit's folder to its content."""
     accuracy_texts: Mapping[str, str]
-    """Maps the name of a file in the audit's accuracy folder to its content. Contains both scores if answers differ,
-    and the whole log for audits that count tokens.
+    """Maps the name of a file in the audit's accuracy folder to its content. Contains both scores if the answers
+    differ, and the whole log if the audit counts tokens.
     """
     score_text: str
     """Score of the answers that the audit logged; '' if the audit does not log answers."""

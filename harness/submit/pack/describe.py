@@ -58,7 +58,8 @@ NETWORK_FACTS = {
 """Keys that a networked system requires, in addition to is_network."""
 
 DIAGRAM = "network_diagram"
-"""Key for a file that shows how LoadGen and the servers are connected. The path is relative to the --describe file.
+"""Key for a file that contains a diagram of the connections between LoadGen and the servers. The path is relative to
+the --describe file.
 """
 
 POWER = {
@@ -78,9 +79,9 @@ _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 class Described(NamedTuple):
     system: dict[str, Any]
-    """Content of the file systems/<system>.json."""
+    """Contents of systems/<system>.json."""
     measurements: dict[str, Any]
-    """Content of the file measurements.json."""
+    """Contents of measurements.json."""
     calibration: str
     """Text for calibration.md; '' in the open division."""
     power: dict[str, str]
@@ -93,7 +94,8 @@ def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> 
     """Combines facts about the machine and the run with `answers` (the values from the YAML file) and with values from
     the request.
 
-    Raises a ConfigError that lists every key that has no value. In a rehearsal, such keys get placeholders instead.
+    Raises a ConfigError that lists every key that has no value. In a rehearsal, fills in placeholders for such keys
+    instead.
     """
     rules, rehearsal, power = request.rules, request.rehearsal, bool(request.meters)
     submitter, system_name = request.tree_names
@@ -151,7 +153,7 @@ _ABOUT_DIAGRAM = (
 
 
 def template() -> str:
-    """Returns a --describe file to fill in, which lists every possible key and its meaning."""
+    """Returns a --describe file to fill in, with every possible key and its meaning."""
     keys = {
         **_FACTS,
         **dict.fromkeys(_OPTIONAL, "can be left empty"),
@@ -203,15 +205,15 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # the server reports the framework's name
+        "framework": "",  # left empty, because the server reports the framework's name
     }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
-    """Returns facts about the machine on which the run was made. If a fact is missing from the run's files, adds it
-    only if this process runs on the same machine.
+    """Returns facts about the machine on which the run was made. If a fact is missing from the run's files, adds the
+    fact only if this process runs on the same machine.
 
-    If the servers are on other machines, those machines form the system, and only the network to them is known.
+    If the servers are on other machines, the system consists of the servers, and only the network to them is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

@@ -119,7 +119,7 @@ def pack(
         _Packer(request, runs, tree, raw, official).write(described)
     except BaseException as e:
         for path in (tree, raw):
-            shutil.rmtree(path, ignore_errors=True)  # a partial tree would block the next attempt
+            shutil.rmtree(path, ignore_errors=True)  # because a partial tree would block the next attempt
         if not isinstance(e, OSError):
             raise
         path = e.filename2 or e.filename or tree
@@ -218,7 +218,7 @@ class _Packer:
             copy_qdl(next(iter(self._runs.values())).config.backend, folder / "qdl")
 
     def _copy_text(self, path: Path, target: Path) -> None:
-        """Copies a file without home folders, private paths, user and host names, or the arguments of meters."""
+        """Copies a file, and removes home folders, private paths, user and host names, and meters' arguments."""
         content, _ = self._replacements.file(path.read_bytes(), path.name)
         target.write_bytes(content)
 

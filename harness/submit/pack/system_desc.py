@@ -15,7 +15,7 @@ STAMP = "mlperf_sysinfo"
 
 _UNKNOWN = ("n/a", "not available")
 _UNKNOWN_BEGINS = ("not detected", "insert ")
-"""Beginnings, in lower case, of texts that stand for an unknown fact."""
+"""Lower-case beginnings of texts that stand for an unknown fact."""
 
 
 def is_system_desc(content: Mapping[Any, Any]) -> bool:

@@ -29,7 +29,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in run.backend.items()
-        # The URL is left out, because it is usually an address in a private network.
+        # The URL is left out, because the URL usually contains a private address.
         if key != "url"
     ]
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"

@@ -1,4 +1,6 @@
-"""Finds the attempts at a run, WORK/runs/<run>/attempt-N, and each attempt's settings, which are stored next to it."""
+"""Finds the attempts at a run, WORK/runs/<run>/attempt-N, and each attempt's settings, which are stored next to the
+attempt.
+"""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Checks whether a finished run counts. The run's files must be consistent, and an audit must pass.
+"""Checks whether a finished run counts for the submission. The run's files must be consistent, and an audit must pass.
 
-`plan` stores the outcome next to the attempt and reuses it until a file changes. `pack` checks every run again. Only
-`pack` recomputes the score, because a slow metric takes minutes.
+`plan` stores the outcome next to the attempt and reuses the outcome until a file changes. `pack` checks every run
+again. Only `pack` recomputes the score, because a slow metric takes minutes.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Returns the reason why a VALID run does not count; '' if the run counts. made: other runs of the same scenario,
-    by kind.
+    """Returns the reason why a VALID run does not count for the submission; '' if the run counts. made: other runs of
+    the same scenario, by kind.
 
     Does not execute code that the folder names as a file or module.
     """
@@ -39,7 +39,7 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # this file is only a cache: the next call computes the outcome again
+    with suppress(OSError):  # because this file is only a cache: the next call computes the outcome again
         write_json(path, {"state": state, "fault": found})
     return found
 
@@ -70,8 +70,7 @@ def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) 
 def _audit_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the faults that a comparison of the audit with its performance run finds. `pack` verifies the audit in the
-    same way.
+    """Compares the audit with its performance run, and yields the faults. `pack` verifies the audit in the same way.
 
     Ignores the speed in a short rehearsal, because the speed of a short run proves nothing.
     """
@@ -106,7 +105,7 @@ def _audit_faults(
 def _text_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the reasons why an audit that compares only answers fails."""
+    """Yields the reasons for failing an audit that compares only answers."""
     if audit.kind == TEST08:
         if "accuracy" not in made:
             return

@@ -1,4 +1,4 @@
-"""Compares the size of the request's data set with the size in the round before the first run, because `pack` refuses
+"""Checks before the first run that the request's data set has the size that the round requires, because `pack` refuses
 any other size.
 """
 
@@ -33,7 +33,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def samples_of(config: RunConfig) -> int | None:
-    """Returns the number of samples; None if only the model's file contains the inputs, because only a run opens this
+    """Returns the number of samples; None if only the model file declares the inputs, because only a run opens that
     file.
 
     Opens the data set in a separate process, so that the data set occupies no memory during the runs. Raises a

@@ -85,7 +85,7 @@ def _place_of_cause(work: Path, row: PlannedRun) -> str:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios, and yields the locks' file descriptors. Several calls of `submit run --only` may run at the
+    """Locks the scenarios, and yields the locks' file descriptors. Several `submit run --only` commands may run at the
     same time.
     """
     with ExitStack() as stack:
@@ -138,7 +138,7 @@ def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:
         return row.state != DONE
-    if row == left[0]:  # one line is printed for all remaining runs
+    if row == left[0]:  # because one line is printed for all remaining runs
         names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
         say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
     return False
@@ -242,7 +242,7 @@ def _last_error(log: Path, status: int) -> str:
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:
-    """Shows how long a run in a separate process has taken so far."""
+    """Shows how long a run in a separate process has been running."""
     share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
     of = "" if row.expected_s is None else f" of about {matrix.show_s(row.expected_s)}"
     progress.show("running", share=share, details=[f"{matrix.show_s(took_s)}{of}"])

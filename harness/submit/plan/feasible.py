@@ -1,6 +1,6 @@
 """Lists the benchmarks of a category that this machine can run within a day, for `submit plan --benchmark all`.
 
-The times are lower bounds. They assume that a sample takes only the time of its multiplications, at the speed of this
+The times are lower bounds. They assume that a sample takes only as long as its multiplications, at the speed of this
 machine's fastest matrix product. A benchmark is omitted only if it is certainly too slow, so a listed benchmark may
 still take too long.
 """
@@ -33,7 +33,7 @@ _SIDE, _TRIES = 1024, 5
 
 class Machine(NamedTuple):
     flops: float
-    """Operations per second in the fastest matrix product measured on this machine."""
+    """Speed of the fastest matrix product measured on this machine, in operations per second."""
     memory_bytes: int
     disk_bytes: int
     """Free disk space."""
@@ -75,7 +75,9 @@ def _float32_flops() -> float:
 
 
 def feasible(rules: Round, division: str, category: str, machine: Machine) -> list[Feasibility]:
-    """Returns the category's benchmarks. Raises a ConfigError if the round does not have the category or the division."""
+    """Returns the category's benchmarks. Raises a ConfigError if the round does not contain the category or the
+    division.
+    """
     for flag, value, known in (
         ("--division", division, rules.divisions),
         ("--category", category, rules.categories),

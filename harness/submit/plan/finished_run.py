@@ -54,7 +54,7 @@ class FinishedRun:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """Content of the file config.yaml."""
+        """Contents of config.yaml."""
         return read_config(self.folder)
 
     @cached_property
@@ -102,7 +102,7 @@ class FinishedRun:
 
     @property
     def score_text(self) -> str:
-        """Text in accuracy.txt; '' if nothing was scored."""
+        """Contents of accuracy.txt; '' if nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -129,7 +129,7 @@ class FinishedRun:
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields the reasons why this VALID run cannot be submitted.
 
-        accelerated: whether the system has an accelerator; CPU time is then ignored, because it proves nothing.
+        accelerated: whether the system has an accelerator, in which case CPU time proves nothing and is ignored.
         """
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
@@ -147,7 +147,7 @@ class FinishedRun:
                 yield from self._out_of_bounds(request.rules, benchmark)
 
     def wrong_size(self, benchmark: Benchmark) -> str:
-        """Returns how the data set's size differs from the size in the round; '' if both are equal."""
+        """Describes how the data set's size differs from the size in the round; '' if both are equal."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
         if self.kind != "accuracy" and benchmark.has_accuracy_data:
             expected = benchmark.performance_samples

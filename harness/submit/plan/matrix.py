@@ -32,16 +32,18 @@ from harness.submit.plan.request import AT_A_RATE, Request
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED, UNSCORED = "done", "missing", "stale", "failed", "unscored"
 ANSWERS_RUN_S = 10.0
-"""Duration of the short performance run whose answers are compared with an accuracy run. The duration includes
-the run's start.
+"""Duration of the short performance run whose answers are compared with an accuracy run's answers. The duration
+includes the run's start.
 """
 
 START_S = 5.0
-"""Time that a small model needs for loading, noise floor and calibration. A large model takes longer."""
+"""Expected time, in s, for loading a small model, measuring the noise floor, and calibrating. A large model takes
+longer.
+"""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""Duration of an Offline run, as a multiple of the minimum duration. It is the product of LoadGen's and the harness's
-safety margins.
+"""Expected duration of an Offline run, as a multiple of the minimum duration. This factor is the product of LoadGen's
+and the harness's safety margins.
 """
 
 SESSION_PAUSES_S = 40.0
@@ -51,8 +53,8 @@ MOST_RUNS, PROBE_S = 12, 3.0
 """Limits for a search (harness/search/peak/job.py). Most searches need fewer runs."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Reason codes of a run that is too short because of its audit.config. The audit judges only the answers, so LoadGen
-may call the run's times INVALID.
+"""Reason codes of a run that is too short because of its audit.config. The audit judges only the answers, so the run
+counts even if LoadGen calls its times INVALID.
 """
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
@@ -81,7 +83,7 @@ class PlannedRun(NamedTuple):
 
 
 def plan(request: Request, work: Path) -> list[PlannedRun]:
-    """Returns all runs in the order of their execution. An audit follows the performance run that it checks."""
+    """Returns all runs in execution order. An audit follows the performance run that it checks."""
     rows: list[PlannedRun] = []
     searches = request.searches
     searched_rate = rate.searched(work, request.search_config()) if searches else None
@@ -142,7 +144,7 @@ def write_audits(request: Request, work: Path) -> None:
 
 
 def _conf_text(request: Request, scenario: str) -> str:
-    """Returns the round's settings, and then the lines from the user's file."""
+    """Returns the round's settings, followed by the lines from the user's file."""
     given, key = request.options.get("user_conf"), request.loadgen_model(scenario)
     settings = request.of_round.user_conf[scenario]
     lines = [f"{key}.{scenario}.{name} = {value}\n" for name, value in settings.items()]
@@ -195,8 +197,8 @@ def _state(
 def _unfinished(
     request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
 ) -> tuple[str, str]:
-    """Returns the state of an attempt that has no valid result. If the run's files are unchanged, the attempt may only
-    need a score.
+    """Returns the state of an attempt that has no valid result. If the run's files are unchanged, the attempt may need
+    only a score.
     """
     why = _first_reason(run.result)
     if is_stale or not is_pending(run.folder):
@@ -252,8 +254,8 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why the power result of a run cannot be submitted; '' if it can. rehearsal: whether any reading is
-    accepted.
+    """Returns why the power result of a run cannot be submitted; '' if the result can be submitted. rehearsal: whether
+    any reading is accepted.
     """
     if not config.meter:
         return ""
@@ -288,7 +290,7 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Returns whether the run's settings are the requested settings. The paths of audit.config and of the round's
+    """Returns whether the run's settings match the requested settings. The paths of audit.config and of the round's
     user.conf may differ.
     """
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
@@ -325,7 +327,7 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    # Only the score is missing, and the time of the scoring program is unknown.
+    # Only the score is missing, and the time that scoring takes is unknown.
     if row.state == UNSCORED:
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
@@ -405,7 +407,9 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _unscorable(config: RunConfig) -> Iterator[str]:
-    """Yields requirements that the accuracy runs lack: a package, or the program that scores the answers."""
+    """Yields the requirements that are missing for the accuracy runs: a package, or the program that scores the
+    answers.
+    """
     try:
         metric = config.metric or default_metric(load_model(config.model))
     except ConfigError:

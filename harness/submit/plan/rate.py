@@ -17,7 +17,7 @@ from harness.results.run_folder import PEAK
 from harness.submit.plan.attempts import asked_file, attempts
 
 SEARCH = "Server-peak"
-"""Name of the search among the planned runs."""
+"""Name of the search in the list of planned runs."""
 
 
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:

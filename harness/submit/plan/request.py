@@ -179,7 +179,7 @@ class Request:
             )
 
     def _rule_problems(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields a problem for each rule of the benchmark with which the harness cannot comply."""
+        """Yields a problem for each benchmark rule that the harness cannot follow."""
         if benchmark.client and self.division != "open" and not self.rehearsal:
             yield (
                 f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
@@ -338,8 +338,8 @@ class Request:
 
     @property
     def chosen_scenarios(self) -> tuple[str, ...]:
-        """The requested scenarios, or else the required ones, in the order of OURS. If the rules require any one of
-        several scenarios, Server is chosen.
+        """The requested scenarios or, by default, the required scenarios, in the order of OURS. If the rules require
+        any one of several scenarios, Server is chosen.
         """
         required = self.of_round.scenarios(self.category)
         if self.division != "open" and "Server" in self.of_round.optional_in(self.category):
@@ -361,7 +361,7 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree; a rehearsal has names that identify it as a rehearsal."""
+        """Names of the submitter and the system in the tree; a rehearsal uses names that mark it as a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
@@ -437,7 +437,7 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns the requirements that the metric `rouge` lacks to compute rougeLsum as MLPerf does. Packages are not
+    """Returns the missing requirements for computing rougeLsum with the metric `rouge` as MLPerf does. Packages are not
     listed, because the run itself reports missing packages.
     """
     try:

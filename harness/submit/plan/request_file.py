@@ -43,8 +43,7 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
 
 
 def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Returns the request in `work`. The first call stores `values` and `options`, which are explained at
-    `make_request`.
+    """Returns the request in `work`. The first call stores `values` and `options` (see `make_request`).
 
     Later calls may omit these arguments. A different value replaces the stored value as long as `work` contains no run;
     later, a different value raises a ConfigError.
@@ -84,7 +83,7 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
 
 
 def _has_runs(work: Path) -> bool:
-    """Returns whether a run has begun. A run that refused its settings leaves only a log."""
+    """Returns whether `work` contains a run that has begun. A run that refused its settings leaves only a log."""
     return any(path.is_dir() for path in (work / RUNS).glob("*/attempt-*"))
 
 
@@ -142,7 +141,7 @@ def _absolute_lengths(text: str) -> str:
 
 def _absolute_meter(text: str) -> str:
     """Makes the path to power-dev's folder absolute. Leaves text that does not describe a meter unchanged, because the
-    request reports it.
+    request reports the error.
     """
     try:
         name, argument = parse_meter(text)

@@ -24,7 +24,9 @@ _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _COUNTED_SLACK_PERCENT = 0.001
-"""Rounding error in accuracy=...%, which has three digits after the decimal point."""
+"""A stated percentage may differ from the counts by at most this rounding error, because accuracy=...% has three digits
+after the decimal point.
+"""
 
 _SAME_SHARE = 0.001
 """Two scores in one file count as equal up to this relative difference, because the scores may be written with
@@ -166,7 +168,8 @@ def padding(result: Result) -> int:
 
 
 def dataset_samples(result: Result) -> int:
-    """Returns the number of samples in the data set, from the accuracy run's log or otherwise from the round."""
+    """Returns the number of samples in the data set, from the accuracy run's log if possible, otherwise from the round.
+    """
     logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
     return int(logged or (result.benchmark.samples if result.benchmark else 0))
 

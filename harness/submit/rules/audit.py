@@ -49,7 +49,7 @@ _DEVIATIONS = 6
 """The number of sampled answers may deviate from the expected number by at most this many standard deviations."""
 
 _SAME = 1e-3
-"""Relative difference up to which two numbers count as equal, because summaries have fewer digits than detail logs."""
+"""Two numbers count as equal up to this relative difference, because summaries have fewer digits than detail logs."""
 
 
 def audits(result: Result) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Findin
 
 
 def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks TEST01's answers, and both scores if the answers differ from the accuracy run's."""
+    """Checks TEST01's answers, and checks both scores if these answers differ from the accuracy run's answers."""
     tree, inside = result.tree, join(folder, "accuracy")
     path = join(folder, "verify_accuracy.txt")
     text = tree.text(path)
@@ -180,8 +180,8 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
     """Checks that the score of TEST01's answers agrees with the counts and is close to the accuracy run's score.
 
-    If a sample's score is between 0 and 1, the score varies at most as much as a score that is either 0 or 1. This
-    limit also bounds the deviation of the mean score.
+    Scores between 0 and 1 have at most the standard deviation of scores that are either 0 or 1. The check uses this
+    upper bound.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)
@@ -211,8 +211,8 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the tree contains the log. The answers' type is not stated, so it is enough if one type
-    matches.
+    """Checks the answers if the tree contains the log. The tree does not state the answers' type, so the answers pass
+    if one type matches.
     """
     path = join(folder, "accuracy", ACCURACY_LOG)
     content, benchmark = result.tree.content(path, LOG_LIMIT_BYTES), result.benchmark
@@ -284,7 +284,8 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
 
 
 def _expected_answers(run: RunLog) -> float | None:
-    """Returns the mean number of answers that LoadGen logs: a share of the samples that depends on the expected length.
+    """Returns the expected number of answers that LoadGen logs, which is a share of the samples that depends on the
+    expected length.
 
     Source: mlcommons/inference b66003e, loadgen/loadgen.cc, IssueQueries.
     """

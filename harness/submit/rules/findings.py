@@ -10,9 +10,9 @@ class Finding(NamedTuple):
     file: str
     """Path relative to the tree's root."""
     actual: str
-    """Content of the tree, in words."""
+    """Describes what the tree contains."""
     expected: str
-    """Requirement of the round, in words."""
+    """Describes what the round requires."""
 
     @property
     def fix(self) -> str:

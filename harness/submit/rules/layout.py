@@ -195,7 +195,7 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
 
 
 def exactly(tree: Tree, folder: str, expected: tuple[str, ...], rules: Round) -> Iterator[Finding]:
-    """Checks that `folder` contains all files in `expected`, and no other files except tolerated ones."""
+    """Checks that `folder` contains all files in `expected`, and no other files except tolerated files."""
     for name in expected:
         # an accuracy run's summary may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")

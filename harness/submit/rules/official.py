@@ -96,7 +96,9 @@ def _run(
 
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a script from the checkout in `folder`, and prevents the script from writing files to the checkout."""
+    """Runs a script from the checkout with `folder` as the working directory, and prevents the script from writing
+    files to the checkout.
+    """
     variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     return run_program(command, LIMIT_S, cwd=folder, env=variables)
 
@@ -138,7 +140,7 @@ def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Veri
 
 
 def verify_test08(checkout: Path, accuracy: Path, test: Path) -> Verified:
-    """Runs TEST08's run_verification.py, which prints its result. accuracy, test: folders of whole logs."""
+    """Runs TEST08's run_verification.py, which prints its result. accuracy, test: folders with whole logs."""
     script = _script(checkout, TEST08)
     logs = ["-r", str(accuracy.absolute() / ACCURACY), "-t", str(test.absolute() / ACCURACY)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -168,7 +170,7 @@ def _script(checkout: Path, audit: str) -> Path:
 def _verified(
     checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
 ) -> Verified:
-    """Runs the script in a temporary folder. logs: maps a path in that folder to a folder of logs."""
+    """Runs the script in a temporary folder. logs: maps a path in the temporary folder to a folder of logs."""
     script = _script(checkout, audit)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
@@ -187,7 +189,7 @@ def _verified(
 
 
 class Agreement(NamedTuple):
-    """Comparison of the harness's and the official check of a result. word: `agree`, `stricter` (only the harness's
+    """Compares the harness's check of a result with the official check. word: `agree`, `stricter` (only the harness's
     check fails the result) or `weaker` (only the official check fails it).
     """
 

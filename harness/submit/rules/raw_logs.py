@@ -1,5 +1,5 @@
 """Verifies the untruncated accuracy logs by their hashes, ends and rows, and compares TEST01's answers with the
-accuracy run's.
+accuracy run's answers.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
     """Checks that the text about TEST01 agrees with the raw logs."""
     path = result.inside(TEST01, "verify_accuracy.txt")
     if not (accuracy.is_file() and test.is_file() and result.tree.has(path)):
-        return  # the missing file is reported above or by the layout check
+        return  # because the check above or the layout check reports the missing file
     stated = stated_counts(result.tree.text(path))
     differences: dict[str, int] = {}
     for dtype in ANSWER_DTYPES:

@@ -14,9 +14,9 @@ _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS, _LEAST_SAMPLES = 20, 2_000
-"""The end of a log is judged only if the end shows at least this many rows and the run has at least this many samples.
-If queries overlap, a smaller number of last rows might all belong to slow answers. If the run has fewer samples, the
-last rows might all belong to one batch that stalled.
+"""The end of a log is judged only if the end shows at least _LEAST_ROWS rows and the run has at least _LEAST_SAMPLES
+samples. If queries overlap, fewer last rows might all belong to slow answers. In a run with fewer samples, the last
+rows might all belong to one batch that stalled.
 """
 
 

@@ -76,7 +76,7 @@ def _version(result: Result, run: RunLog) -> Iterator[Finding]:
         expected = f"one of {', '.join(result.round.loadgen)}"
         yield Finding("loadgen-version", run.file, run.text("loadgen_version"), expected)
     changed = run.detail.get("loadgen_git_status_message")
-    if changed not in (None, "", "NA"):  # NA: LoadGen was not built in a checkout
+    if changed not in (None, "", "NA"):  # NA means that LoadGen was not built in a checkout
         actual = f"local changes: {' '.join(str(changed).split())}"
         yield Finding("loadgen-version", run.file, actual[:200], "an unchanged checkout")
     reference = result.performance
@@ -231,7 +231,7 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
 
 
 def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> Iterator[Finding]:
-    """Checks LoadGen's early-stopping result, and that it agrees with the counts in the log."""
+    """Checks LoadGen's early-stopping result, and checks that the result agrees with the counts in the log."""
     expected = result.round.percentiles.get(scenario)
     if expected is None:
         return
@@ -256,7 +256,7 @@ def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> It
 def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     limit_ns = benchmark.latency_limit_ns.get(str(result.scenario))
     if str(result.scenario) in (benchmark.token_limits_ns or {}):
-        return  # LoadGen judges the token times and logs a latency bound of 0
+        return  # LoadGen logs a latency bound of 0, because it judges the token times instead
     if limit_ns is None or result.measured_scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"

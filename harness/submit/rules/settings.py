@@ -33,8 +33,8 @@ _OF_SCENARIO = {
 """Maps a user.conf key to a log key, and to the factor between their values."""
 
 LEAST_ROUND_TRIP_NS = 1_000
-"""A shorter round trip than this is impossible in any network. LoadGen needs only a third of this time to get a name
-without sending a request.
+"""No network allows a shorter round trip than this. LoadGen needs only a third of this time to get a name without
+sending a request.
 """
 
 _NAME_DURATION = "get_sut_name_duration_ns"
@@ -88,7 +88,7 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
     if accuracy is None or result.scenario is None:
         return
     if benchmark.performance_samples > benchmark.samples_in(result.scenario):
-        return  # the performance and the accuracy run use different data sets
+        return  # because the performance and the accuracy run use different data sets
     if total != accuracy.number(key):
         expected = f"{accuracy.text(key)}, as in the accuracy run"
         yield Finding("dataset-size", file, f"{key}: {run.text(key)}", expected)
@@ -107,7 +107,7 @@ def main_run(run: RunLog) -> Iterator[Finding]:
 
 
 def user_conf(result: Result) -> Iterator[Finding]:
-    """Checks the lines in user.conf, and that the performance run used their values."""
+    """Checks the lines in user.conf, and checks that the performance run used the values."""
     path = result.inside("user.conf")
     text, run, benchmark = result.tree.text(path), result.performance, result.benchmark
     for number, problem in userconf.problems(text):

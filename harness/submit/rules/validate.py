@@ -23,16 +23,20 @@ class Checked(NamedTuple):
     results: list[str]
     """Paths to all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Maps a result's path to the rules that it cannot comply with, because its logs show a short run or other data."""
+    """Maps a result's path to the rules that the result cannot comply with, because its logs show a short run or other
+    data.
+    """
     unknown_to: Collection[str] = ()
-    """MLCommons' checkers that do not know a benchmark in the tree, so that their verdicts do not count."""
+    """MLCommons' checkers that do not know a benchmark in the tree, so that their verdicts are ignored."""
 
     def of_result(self, path: str) -> list[Finding]:
         """Returns the findings about the result at `path`: inside it, in its system, or in a folder above it."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """Returns the findings that count. With `shortened`, omits the findings that a rehearsal cannot avoid."""
+        """Returns the findings that count against the tree. With `shortened`, omits the findings that a rehearsal
+        cannot avoid.
+        """
         return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
 
     def _is_forgiven(self, finding: Finding) -> bool:
@@ -86,7 +90,7 @@ _TOTAL = "qsl_reported_total_count"
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Yields the rules that this rehearsal's result cannot comply with, as its logs show. A result with full-length
+    """Yields the rules that a rehearsal's result, according to its logs, cannot comply with. A result with full-length
     runs and the round's data must comply with every rule.
     """
     run = result.performance

@@ -13,8 +13,8 @@ from harness.machine.characterise.arithmetic.libraries.operations import (
 from harness.types import Benchmark, Point, Ready
 
 FILTERS = (Filter(1, 256, 28), Filter(8, 64, 56))
-"""The first layer is deep inside ResNet-50 and gets one image; the second layer is near the input and gets eight
-images.
+"""The first layer is deep inside ResNet-50 and processes one image; the second layer is near the input and processes
+eight images.
 """
 
 

@@ -11,7 +11,7 @@ from harness.types import Benchmark, Point, Ready
 SIDES = (1024, 4096, 8192)
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _CHECKED = 64
-"""Number of rows in the product that are compared with a product in float64."""
+"""Number of rows that are compared with a product in float64."""
 
 
 class GpuGemm:

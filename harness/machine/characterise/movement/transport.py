@@ -22,7 +22,7 @@ from harness.types import Benchmark, Point, Ready
 
 SIZES = (2**10, 2**16, 2**20)
 START_S = 60.0
-"""If starting the other process takes longer, the start fails; this limit is long enough on a busy machine."""
+"""If starting the other process takes longer, the start fails; this limit is long enough even on a busy machine."""
 
 Call = Callable[[], Any]
 
@@ -93,7 +93,7 @@ def _queue(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _start_echo(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
-    """Starts the process that sends the payload back, and returns the `ready` message of that process."""
+    """Starts the process that sends the payload back, and returns the process's `ready` message."""
     process, channel = connect(echo.MODULE, fds)
     stack.enter_context(process)
     stack.enter_context(closing(channel))
@@ -129,7 +129,7 @@ def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
 
 def _shared_memory(payload: bytes, stack: ExitStack) -> Call:
     """Returns a timed call that copies the payload into shared memory. The other process copies the payload to the
-    second half of that memory.
+    second half of the shared memory.
     """
     size = len(payload)
     memory = os.memfd_create("harness-transport")

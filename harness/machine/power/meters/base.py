@@ -2,7 +2,7 @@
 
 
 class HoldsNothing:
-    """Base class of meters without open files or processes, for which leaving the context does nothing."""
+    """Base class of meters that hold no open files or processes, so that leaving the context does nothing."""
 
     def __exit__(self, *exc: object) -> None:
         pass
@@ -18,8 +18,8 @@ def micro(path: str) -> float:
 
 
 def tried(path: str) -> float | Exception:
-    """Returns the result of `micro` or the exception that it raises, because a missing sensor must not prevent the
-    reading of other sensors.
+    """Returns the result of `micro` or the exception that it raises, because a missing sensor must not prevent other
+    sensors from being read.
     """
     try:
         return micro(path)

@@ -33,8 +33,8 @@ class CommandMeter:
     """argument: the program and its arguments, quoted as in a shell but not run by a shell.
 
     A line that consists of a number and one of the units W, mW, kW, J, mJ and kJ is a reading. All other lines are
-    ignored. Joules are read as a counter. A program that keeps printing is read while it runs. A program that ends is
-    started again, so each reading then needs a new process.
+    ignored. Joules are read as a counter. A program that keeps printing is read while it runs. A program that ends
+    after printing a reading is started again for each reading.
     """
 
     def __init__(self, argument: str) -> None:

@@ -55,7 +55,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading or the exception, so that the other GPUs are still read if a GPU drops off the bus."""
+        """Returns the reading or the exception, so that the other GPUs are still read if one GPU drops off the bus."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:

@@ -15,7 +15,7 @@ from harness.wire.remote_backend import Link
 from harness.wire.server_series import Page, Sample, Series
 
 LIMIT_S = 1.0
-"""A reading fails if it takes longer."""
+"""A reading fails if it takes longer than this."""
 
 EVERY_S = 0.1
 """Readings are at least this far apart, because the measured machine may serve the page."""
@@ -40,8 +40,8 @@ _KNOWN = (
     (("nvidia_smi_power_draw_watts", "W"),),
 )
 """Known series of each exporter, with their units. The first series that the page contains is used. Sources:
-dcgm-exporter's default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and
-nvidia_gpu_exporter's metrics.
+dcgm-exporter's default-counters.csv, node_exporter's collectors rapl and hwmon, and the metrics of Kepler, Scaphandre
+and nvidia_gpu_exporter.
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
@@ -58,10 +58,10 @@ class _Read(NamedTuple):
 
 
 class PageMeter:
-    """argument: the page's address. If the series is not one of the known series, the series and its unit follow, as in
-    `http://10.0.0.2:9400/metrics` or `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
+    """argument: the page's address, such as `http://10.0.0.2:9400/metrics`. An unknown series and its unit follow the
+    address, as in `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
 
-    A series in a unit of energy is read as a counter. Each sample of a series counts as a separate source.
+    A series in a unit of energy is treated as a counter. Each sample of a series counts as a separate source.
     """
 
     def __init__(self, argument: str) -> None:

@@ -16,7 +16,7 @@ _DOMAINS = {
     "dram": "memory",
     "psys": "whole platform, as the mainboard counts it",
 }
-"""Descriptions, by the first word in a zone's name (Documentation/power/powercap/powercap.rst)."""
+"""Maps the first word in a zone's name to a description (Documentation/power/powercap/powercap.rst)."""
 
 
 class RaplMeter(HoldsNothing):

@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the harness lists the commit as a published one."""
+        """Whether the harness's list of published commits contains the commit."""
         return self.commit in limits()["client_commits"]
 
     def to_json(self) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def prove(checkout: Path) -> Proof:
     """Reads the commit and state of a checkout, and digests its files. Raises a ConfigError if the folder is not a
     checkout.
 
-    Does not rely on the file times that git caches. The files' digests reveal even a change that leaves size and time
-    unchanged.
+    Hashes every file instead of trusting the file times that git caches, because a change may leave a file's size and
+    time unchanged.
     """
     commit = _git(checkout, "rev-parse", "HEAD").strip()
     if not (checkout / _SOURCES).is_dir():
@@ -81,8 +81,8 @@ def _blob(content: bytes) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    # Git refuses to read a checkout of another user. The harness allows such a checkout, because this command runs no
-    # hooks of the checkout.
+    # Git refuses to read a checkout that another user owns. The harness allows such a checkout, because this command
+    # runs none of the checkout's hooks.
     command = ["git", "-c", f"safe.directory={folder.absolute()}", "-C", str(folder), *words]
     try:
         done = subprocess.run(

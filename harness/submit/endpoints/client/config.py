@@ -79,8 +79,8 @@ class Template:
         return str(column or "prompt")
 
     def samples(self, request: Request) -> int:
-        """Returns the number of samples in the data set. The number comes from the rules; in a rehearsal, it comes from
-        the template or from the file.
+        """Returns the number of samples in the data set. In a rehearsal, the number comes from the template or from the
+        file; otherwise, it comes from the rules.
         """
         row = self.of_type(PERFORMANCE)[0]
         if request.of_round is not None and not request.rehearsal:
@@ -163,7 +163,7 @@ def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
 def client_config(
     request: Request, template: Template, point: Point, queries: int, report: Path
 ) -> dict[str, Any]:
-    """Returns the configuration of one run. Sampling parameters and data sets come unchanged from the template."""
+    """Returns the configuration of one run. Takes the sampling parameters and data sets unchanged from the template."""
     content = copy.deepcopy(template.content)
     seeds = request.seeds.seeds
     content["name"] = f"{request.model}-{point.name}"
@@ -188,8 +188,8 @@ def client_config(
 
 
 def mode_of(asked: Mapping[str, Any]) -> str:
-    """Returns the client's --mode that matches a configuration. If the configuration has an accuracy data set, the same
-    run also computes the score.
+    """Returns the value of the client's --mode option for a configuration. If the configuration has an accuracy data
+    set, the same run also computes the score.
     """
     scored = any(row.get("type") == ACCURACY for row in asked["datasets"])
     return "both" if scored else "perf"

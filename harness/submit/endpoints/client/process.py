@@ -27,7 +27,9 @@ BYTECODE = "bytecode"
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Seconds that the client's services may take to end after the client, and seconds between two checks."""
+"""The client's services are killed if they still run _SERVICES_END_S seconds after the client has ended; the harness
+checks them every _POLL_S seconds.
+"""
 
 
 Look = Callable[[float], None]
@@ -82,7 +84,7 @@ def run_client(
 
 @contextmanager
 def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Starts the client in a separate session, so that Ctrl-C reaches it only through this process."""
+    """Starts the client in a separate session, so that Ctrl-C reaches the client only through this process."""
     try:
         process = subprocess.Popen(
             words,
@@ -105,7 +107,7 @@ def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subpro
 
 
 def _end_group(group: int) -> None:
-    """Waits for the client's services, which may outlive a stopped client, and kills the services that remain."""
+    """Waits for the client's services, which may outlive a stopped client, and kills any services that remain."""
     with suppress(ProcessLookupError):
         for _ in range(round(_SERVICES_END_S / _POLL_S)):
             os.killpg(group, 0)
@@ -166,7 +168,7 @@ def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
 
 @contextmanager
 def _host_log(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yields a function that takes one reading of the machine. Writes all readings to host.csv at the end."""
+    """Yields a function that takes one reading of the machine's state. Writes all readings to host.csv at the end."""
     reader = HostReader()
     reader.look()
     try:

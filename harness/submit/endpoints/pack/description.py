@@ -85,7 +85,7 @@ class Description:
         return self.values.get(key)
 
     def of_point(self, concurrency: int) -> Mapping[str, Any]:
-        """Returns the values that the user set for this point only."""
+        """Returns the values that the user set only for this point."""
         points = self.values.get("points")
         found = points.get(concurrency) if isinstance(points, Mapping) else None
         return found if isinstance(found, Mapping) else {}
@@ -223,8 +223,8 @@ def _found(path: Path, key: str, value: object) -> str:
 
 
 def _points(path: Path, value: object) -> Mapping[int, Mapping[str, Any]]:
-    """Returns the values that apply to single points. Raises a ConfigError for an unknown key or a value of the wrong
-    type.
+    """Returns the values that apply to individual points. Raises a ConfigError for an unknown key or a value of the
+    wrong type.
     """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: points must map concurrencies to values: see docs/endpoints.md")
@@ -270,7 +270,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 def template() -> str:
-    """Returns a --describe file to fill in, which lists every possible key and its meaning."""
+    """Returns a --describe file to fill in, with every possible key and its meaning."""
     keys = {**_POINT, **_SYSTEM, **_NODE, **_ACCELERATOR, **_FILES}
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply.",

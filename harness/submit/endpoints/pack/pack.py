@@ -65,7 +65,7 @@ def pack(
         shutil.rmtree(to, ignore_errors=True)
         raise ConfigError(f"{to} cannot be written ({e.strerror or e}): free some space") from e
     except BaseException:
-        shutil.rmtree(to, ignore_errors=True)  # an incomplete tree would block the next attempt
+        shutil.rmtree(to, ignore_errors=True)  # because an incomplete tree would block the next attempt
         raise
     return to
 
@@ -186,7 +186,7 @@ def _without_secrets(value: Any) -> Any:
         if is_secret and isinstance(inner, str):
             continue
         if key in ("report_dir", "path", "tokenizer_name") and str(inner).startswith("/"):
-            found[key] = Path(str(inner)).name  # keeps only the name of a private path
+            found[key] = Path(str(inner)).name  # keeps only the last part of a private path
             continue
         found[key] = _without_secrets(inner)
     return found

@@ -1,4 +1,4 @@
-"""Ensures that only one process at a time measures for a work folder."""
+"""Ensures that only one process at a time takes measurements in a work folder."""
 
 import fcntl
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ FILE = "run.lock"
 
 @contextmanager
 def alone(work: Path) -> Iterator[None]:
-    """Raises a ConfigError if another process measures for this folder, or if the folder is not writable."""
+    """Raises a ConfigError if another process is measuring in this folder, or if the folder is not writable."""
     path = work / FILE
     try:
         work.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs the harness in separate processes, and forwards a stop to them."""
+"""Runs the harness in separate processes, and passes stop signals on to them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def run_harness(words: Sequence[str], log: Path, look: Callable[[float], None]) 
 
 
 def refuse_unmeasured(what: str, status: int, log: Path) -> None:
-    """If the harness refused the command, raises a ConfigError with the last line of the log."""
+    """Raises a ConfigError with the last line of the log if the harness refused the command."""
     if status != ConfigError.exit_status:
         return
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")

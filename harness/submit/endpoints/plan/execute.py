@@ -131,7 +131,9 @@ def _run(
 
 
 def _times() -> list[Series]:
-    """Returns the series with the server's measured times, which `witness` compares with the client's times."""
+    """Returns the metrics series with the times that the server measured, which `witness` compares with the client's
+    times.
+    """
     names = [name for many in runs.SERVER_TIMES.values() for name in many]
     return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
 

@@ -22,7 +22,7 @@ COMMAND = "harness.cli.main"
 
 MOST_PROMPTS = 100_000
 _FIELDS = ("temperature", "top_p", "seed")
-"""Sampling parameters of the client that the harness also sends."""
+"""The client's sampling parameters that the harness's client also sends."""
 
 _METRICS = {"string_match": "exact_match", "rouge": "rouge"}
 """Maps the client's scorers to the harness's metrics. The client's other scorers have no counterpart in the harness."""

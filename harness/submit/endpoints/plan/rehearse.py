@@ -24,13 +24,17 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""The curve counts as saturated if a point's tokens/s are below this share of the next lower point's tokens/s."""
+"""The curve counts as saturated if the throughput at a point, in tokens/s, falls below this share of the throughput at
+the next lower concurrency.
+"""
 
 _CLIENT = ("client-bound", "client-busy")
 """Codes that a run reports when the client, not the server, limited the run."""
 
 _NO_BOUND = "p99=1h"
-"""An SLO that every answer meets, for a request without an SLO, because only the rates matter."""
+"""An SLO that every answer meets; the rehearsal uses it if the request does not set an SLO, because only the rates
+matter.
+"""
 
 
 class Rehearsed(NamedTuple):
@@ -102,7 +106,9 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields a warning for each point that will fail in the official run, or whose result will be worse than possible."""
+    """Yields a warning for each point that will fail in the official run, or whose result will be worse than it could
+    be.
+    """
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:

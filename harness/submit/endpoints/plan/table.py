@@ -57,7 +57,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
         count = queries // samples
     state, why = runs.state(work, point.name, asked)
     expected_s = None
-    # The rate says nothing about a trajectory, which has many answers and waits for its tools.
+    # The rate says nothing about a trajectory, which consists of many answers and waits for its tools.
     if rate and not request.is_agentic:
         scored = request.of_round.accuracy_samples if request.of_round else samples
         expected_s = START_S + (queries + scored * point.is_accuracy) / rate
@@ -67,8 +67,8 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration and the number of queries that it issues. If the newest attempt makes enough whole
-    passes, keeps its number of queries.
+    """Returns the configuration and the number of queries that the client issues with it. If the newest attempt makes
+    enough whole passes, returns that attempt's number of queries.
     """
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))

@@ -31,8 +31,8 @@ class SystemPower(NamedTuple):
     sets: Sequence[NodeSetPower]
     switches_w: float
     estimated: Sequence[str]
-    """Values that the descriptor omits and that the rules' defaults replace. If any value is listed, the power counts
-    as estimated.
+    """Values that the descriptor omits, so that the rules' defaults apply. If any value is listed, the power counts as
+    estimated.
     """
     problems: Sequence[str]
     is_declared: bool = False
@@ -258,7 +258,8 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
-    """Returns the watts of the network cards that count in a node, and the watts of all switches."""
+    """Returns the power of the network cards that count towards a node, and the power of all switches, both in watts.
+    """
     network = _map(fabric)
     nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):
@@ -324,7 +325,7 @@ def _number(value: object) -> float:
 def _disagreements(
     descriptor: Json, sets: Sequence[NodeSetPower], switches_w: float, factor: float, kw: float
 ) -> Iterator[str]:
-    """Compares the kW and the block `computed` that the submitter wrote with the results of the formula."""
+    """Compares the submitter's kW and `computed` block with the formula's results."""
     formula = {
         row["node_set_id"]: row.get("power_method") == "component_sum"
         for row in descriptor["node_sets"]

@@ -18,7 +18,7 @@ class Watts(NamedTuple):
 
 
 def value_problem(value: object) -> str:
-    """Returns an error in a value with a source; '' if the value is correct."""
+    """Returns the error in a mapping with a value and its source; '' if the mapping is correct."""
     if not isinstance(value, Mapping):
         return "is not a mapping with value_w, source_type and source"
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]
@@ -46,7 +46,7 @@ def _source_problem(value: Mapping[str, Any]) -> str:
 
 
 def watts_of(value: Mapping[str, Any]) -> Watts | None:
-    """Returns the watts of a value with a source; None if the value is an energy per bit."""
+    """Converts a mapping with a value and its source to watts; None if the value is an energy per bit."""
     for key, factor in _UNITS.items():
         if value.get(key) is not None:
             default = value["source"] if value.get("source_type") == "mlc_default" else ""

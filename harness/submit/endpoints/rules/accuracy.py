@@ -89,7 +89,7 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
             continue
         low, high = model.ranges.get(metric, (model.least.get(metric, 0.0), float("inf")))
         value = value * _SCALE if value <= 1.0 < low else value
-        high = min(high, _SCALE) if metric in model.least else high  # no share exceeds the scale
+        high = min(high, _SCALE) if metric in model.least else high  # because a share cannot exceed the scale
         if not low <= value <= high:
             is_share = metric in model.least
             expected = f"{low:.4f} to 100" if is_share else f"{low:.1f} to {high:.1f}"
@@ -142,7 +142,7 @@ def _fraction(value: float) -> float:
 
 
 def _per_turn(point: Point, model: Model) -> Iterator[Finding]:
-    """Checks the mean length of an answer, which only some versions of MLCommons' client publish."""
+    """Checks the mean answer length, which only some versions of MLCommons' client publish."""
     block = mapping(point.summary.get("output_sequence_lengths_full_run"))
     mean = number(mapping(block.get("output_sequence_lengths")).get("avg"))
     low, high = model.tokens_per_turn or (0.0, float("inf"))

@@ -19,7 +19,7 @@ batch.
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
 _SAME = 2
-"""Two runs that share this many equal sums in ns count as copies, because chance does not produce such matches."""
+"""Two runs that share this many equal sums in ns count as copies, because such matches do not arise by chance."""
 
 
 def same_lengths(curve: Curve) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         ("output_sequence_lengths", _MOST_OUTPUT),
     ):
         means = {p: mean for p in curve.points if (mean := _mean(p, name))}
-        if len(means) < 3:  # with two points, it is unknown which one is wrong
+        if len(means) < 3:  # because either of only two points may be the wrong one
             continue
         middle = sorted(means.values())[len(means) // 2]
         for point, mean in means.items():

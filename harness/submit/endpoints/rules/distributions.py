@@ -14,10 +14,12 @@ LATENCY, LENGTHS = "latency", "output_sequence_lengths"
 SERIES = ("ttft", "tpot", LATENCY, LENGTHS)
 _KEYS = ("total", "min", "max", "avg")
 _EDGE = 1e-6
-"""Relative difference up to which two bucket edges count as equal."""
+"""Two bucket edges count as equal if their relative difference does not exceed this value."""
 
 _RATE = 1e-3
-"""Relative difference up to which a rate counts as consistent with the two numbers that determine it."""
+"""A rate counts as consistent with the two numbers that determine it if the relative difference does not exceed this
+value.
+"""
 
 
 class _Bucket(NamedTuple):
@@ -70,7 +72,9 @@ def _sum_problem(name: str, block: dict[str, Any], completed: int | None) -> str
 
 
 def _histogram_problem(name: str, block: dict[str, Any]) -> str:
-    """Compares the histogram with the count, mean and percentiles. The client counts values below 1 as if they were 1."""
+    """Compares the histogram with the block's count, mean and percentiles. The client counts values below 1 as if they
+    were 1.
+    """
     buckets, least = _buckets(block), number(block.get("min"))
     if not buckets or least is None:
         return ""
@@ -98,7 +102,7 @@ def _percentile_problem(
         found, share = number(value), _share(key)
         if found is None or share is None:
             continue
-        rank = int(share * (held - 1))  # the client rounds the rank down
+        rank = int(share * (held - 1))  # because the client rounds the rank down
         inside = [
             bucket
             for bucket, before in zip(buckets, below, strict=False)

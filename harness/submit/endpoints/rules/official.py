@@ -57,7 +57,7 @@ def ensure(folder: Path, *, install: bool) -> None:
 
 
 def run_tools(environment: Path, tree: Path, checked: Checked) -> list[Outcome]:
-    """Runs both tools on each submission of the tree."""
+    """Runs both tools on each submission in the tree."""
     outcomes = []
     for root in checked.roots or [""]:
         folder = (tree / root).absolute()

@@ -177,8 +177,8 @@ def _steady(point: Point) -> Iterator[Finding]:
 
 
 _MOST_RATE = 1.5
-"""The window's rate may exceed the rate of the whole run by at most this factor, because the whole run includes its
-start and end.
+"""The window's rate may exceed the rate of the whole run by at most this factor, because the whole run also includes
+its slow start and end.
 """
 
 

@@ -93,7 +93,9 @@ class Point:
 
     @property
     def concurrency(self) -> int:
-        """The declared concurrency; if it is not a number, the concurrency in the folder's name; 0 if neither is known."""
+        """The declared concurrency if it is a number; otherwise the concurrency in the folder's name, or 0 if the name
+        does not contain one.
+        """
         return whole(self.yaml.get("concurrency")) or self.folder_concurrency or 0
 
     @property
@@ -164,7 +166,9 @@ class Curve:
 
 
 def submission_roots(tree: Tree) -> Sequence[str]:
-    """Returns the folders that contain results/. They are the root itself, or folders one or two levels below it."""
+    """Returns the folders that contain results/. These folders are the root itself, or lie one or two levels below the
+    root.
+    """
     if "results" in tree.folders(""):
         return [""]
     found: list[str] = []

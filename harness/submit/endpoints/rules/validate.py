@@ -30,7 +30,9 @@ class Checked(NamedTuple):
     """Folders of the submissions, relative to the tree's root."""
 
     def counted(self, *, rehearsal: bool) -> list[Finding]:
-        """Returns the findings that count. With `rehearsal`, omits the findings that a rehearsal cannot avoid."""
+        """Returns the findings that count against the tree. With `rehearsal`, omits the findings that a rehearsal
+        cannot avoid.
+        """
         return [f for f in self.findings if not (rehearsal and f.rule in OF_A_REHEARSAL)]
 
 

@@ -25,7 +25,7 @@ def accuracy(
 ) -> Iterator[Doubt]:
     """Yields a doubt for each score that the events contradict.
 
-    index: the client's file that maps requests to samples. truths: correct answers for each data set whose score is the
+    index: the client's file that maps requests to samples. truths: correct answers for each data set that is scored by
     exact match. external: data sets that a program other than the client sends and scores.
     """
     try:
@@ -41,7 +41,7 @@ def accuracy(
         if isinstance(entry, Mapping) and entry.get("dataset_type") != "performance":
             requests = at(named, (str(entry.get("dataset_name")),))
             if requests is None and entry.get("dataset_name") in external:
-                continue  # an external program sent these requests
+                continue  # because an external program, not the client, sent these requests
             yield from _entry(entry, requests if isinstance(requests, Mapping) else {}, answered, events, truths)  # fmt: skip
 
 

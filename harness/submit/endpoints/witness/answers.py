@@ -15,7 +15,7 @@ Part = str | Message
 
 class Answer(NamedTuple):
     text: str
-    """The text that the client scores. It consists of the reasoning, the content, and the tool calls as JSON."""
+    """The text that the client scores. This text consists of the reasoning, the content, and the tool calls as JSON."""
     whole: Part
     rest: Part
 
@@ -39,8 +39,7 @@ def read_answer(data: object) -> Answer:
         return Answer(text, text, _after_first(content))
     whole = (text, _joined(reasoning), _merged(calls))
     scored = whole[1] + text + (_as_json(whole[2]) if whole[2] else "")
-    # The first chunk belongs to the reasoning if the answer has reasoning; otherwise to the content; otherwise to the
-    # tool calls.
+    # The first chunk belongs to the first of these parts that the answer contains: reasoning, content, tool calls.
     if reasoning:
         is_sent_whole = isinstance(content, str) and isinstance(reasoning, str)
         rest = ("" if is_sent_whole else text, _after_first(reasoning), whole[2])

@@ -12,12 +12,12 @@ from harness.submit.plan.attempts import RUNS
 
 SIZE = 64
 _FEWEST = 2
-"""Two runs whose sketches share this many entries count as copies, because chance does not produce such matches."""
+"""Two runs whose sketches share this many entries count as copies, because such matches do not arise by chance."""
 
 
 def sketch(events: Events) -> Sequence[int]:
-    """Returns the smallest digests of the requests' times in ns. Two runs share entries only if they share many
-    requests.
+    """Digests the requests' times in ns, and returns the smallest digests. Two runs share entries only if they share
+    many requests.
     """
     times = {
         digest(f"{s.first_ns - s.issued_ns} {s.complete_ns - s.issued_ns}")
@@ -28,7 +28,7 @@ def sketch(events: Events) -> Sequence[int]:
 
 
 def copies(work: Path, attempt: Attempt, own: Sequence[int]) -> Iterator[Doubt]:
-    """Compares this attempt's sketch with the sketches of all other witnessed attempts, for all points."""
+    """Compares this attempt's sketch with the sketches of all other witnessed attempts, at all points."""
     for path in sorted((work / RUNS).glob(f"*/attempt-*/{WITNESS}")):
         if path.parent.resolve() == attempt.folder.resolve():
             continue

@@ -1,8 +1,8 @@
-"""Counts tokens in the same way as MLCommons' client. The program runs in the client's environment.
+"""Counts tokens in the same way as MLCommons' client. This script runs in the client's environment.
 
     python count_tokens.py FOLDER [--trust]
 
-FOLDER contains the tokenizer. Each input line is a JSON list that contains texts, and messages in the form [content,
+FOLDER contains the tokenizer. Each input line is a JSON list of texts and messages; a message has the form [content,
 reasoning, tool calls]. Each output line is a JSON list of counts, or {"error": TEXT}. Counting texts requires the
 package `tokenizers`, and counting messages requires `transformers`, which renders the chat template. --trust allows
 code in FOLDER to run.

@@ -13,23 +13,23 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""The run gets a doubt if the mean number of queries in flight, without the end of the run, is below this share of the
-concurrency.
+"""The witness doubts a run whose mean number of queries in flight, excluding the end of the run, is below this share of
+the concurrency.
 """
 
 MOST_LAG = 0.01
-"""The run gets a doubt if the median time between an answer and the next request exceeds this share of the mean
-latency.
+"""The witness doubts a run in which the median time between an answer and the next request exceeds this share of the
+mean latency.
 """
 
 MOST_TOKENS = 0.02
-"""The run gets a doubt if the server's and the client's token counts differ by more than this share. One additional end
-token per answer is allowed.
+"""The witness doubts a run in which the server's and the client's token counts differ by more than this share. One
+additional end token per answer is allowed.
 """
 
 MOST_CHUNK = 0.01
-"""The run gets a doubt if the mean TPOT until completion and the mean TPOT until the last chunk differ by more than
-this share.
+"""The witness doubts a run in which the mean TPOT until completion and the mean TPOT until the last chunk differ by
+more than this share.
 """
 
 
@@ -137,7 +137,9 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def most_in_flight(events: Events) -> int:
-    """Returns the largest number of open requests. At equal times, answers are counted before requests."""
+    """Returns the largest number of open requests. If an answer and a request have the same time, counts the answer
+    first.
+    """
     changes = sorted(
         [(s.issued_ns, 1) for s in events.samples]
         + [(s.complete_ns, -1) for s in events.completed if s.complete_ns is not None]

@@ -15,7 +15,7 @@ from harness.submit.endpoints.witness.answers import Answer, Part, read_answer
 Count = Callable[[Sequence[Part]], list[int]]
 
 BATCH = 2048
-"""Number of answers whose tokens are counted in one call."""
+"""Tokens are counted in batches of this many answers."""
 
 _LONGEST_LINE = 64 << 20
 
@@ -46,7 +46,7 @@ class Sample:
 
     @property
     def tpot_ns(self) -> float | None:
-        """Returns the client's time per token after the first chunk; None without such tokens."""
+        """Returns the client's time per token after the first chunk; None if no tokens follow the first chunk."""
         if self.first_ns is None or self.complete_ns is None or not self.rest_tokens:
             return None
         return (self.complete_ns - self.first_ns) / self.rest_tokens
@@ -66,7 +66,7 @@ class Events:
     others: list[Sample] = field(default_factory=list)
     """Requests for warm-up and accuracy, which the client sent outside the performance tracking."""
     marks: Counter[str] = field(default_factory=Counter)
-    """Number of session events of each type."""
+    """Number of session events per type."""
     began_ns: int | None = None
     ended_ns: int | None = None
     """`began_ns`, `ended_ns`: times of the session's first and last event."""
@@ -79,7 +79,7 @@ class Events:
     """Number of tokens in the answers to requests for warm-up and accuracy, outside the performance tracking."""
     other_answers: int = 0
     warm_up_issued: int = 0
-    """Number of requests before the performance tracking started."""
+    """Number of requests issued before the performance tracking started."""
     warm_up_completed: int = 0
     warm_up_first_ns: int | None = None
     structured: int = 0
@@ -205,7 +205,7 @@ def digest(text: str) -> int:
 
 
 def sent_text(data: object) -> str:
-    """Returns the prompt of an issued request. If the data is not a string, returns it as JSON."""
+    """Returns the prompt of an issued request. If the data is not a string, returns the data as JSON."""
     if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
         return data[1]
     return json.dumps(data, sort_keys=True)

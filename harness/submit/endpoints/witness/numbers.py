@@ -107,7 +107,7 @@ def _rollup(key: str, values: Sequence[float], whole: bool) -> float | None:
 
 
 def _rates(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
-    """Compares the rates, and the metrics that MLCommons publishes and officially defines."""
+    """Compares the rates, and the metrics that MLCommons defines and publishes."""
     spent_s = duration_ns(events) / 1e9
     own = metrics(events)
     qps = len(events.completed) / spent_s if spent_s else None

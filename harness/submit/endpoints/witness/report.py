@@ -191,7 +191,7 @@ def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doub
 
 
 def _drift(events: Events, size: int) -> Iterator[Doubt]:
-    """Reports a trend that follows the steady window, because the official numbers ignore such a trend."""
+    """Reports a trend after the steady window, because the official numbers ignore such a trend."""
     if events.uncounted or not events.completed:
         return
     found = official.judge(samples_of(events), size)
@@ -219,10 +219,10 @@ def samples_of(events: Events) -> official.Samples:
 
 
 def steady_block(events: Events, size: int) -> dict[str, Any]:
-    """Returns the block `steady_state` for point.yaml, judged by the official rule. If the run cannot be judged, the
-    block contains the reason.
+    """Judges the run by the official rule, and returns the block `steady_state` for point.yaml. If the run cannot be
+    judged, the block contains the reason.
 
-    The file counts passes from 1.
+    The file point.yaml counts passes from 1.
     """
     if events.uncounted:
         return {"status": "insufficient_passes", "reason": events.uncounted}
@@ -243,8 +243,8 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
             "n_samples": window.samples,
             "duration_s": window.duration.window_s,
         }
-    # If a steady window was found, the state is always "Plateau": the gated series have no trend within the window, and
-    # the later trends include the time after the window.
+    # If a steady window was found, the state is always "Plateau", because the gated series have no trend within the
+    # window. `found.trends` is then ignored, because it also covers the time after the window.
     words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
     block["state"] = {
         name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED

@@ -1,4 +1,4 @@
-"""Checks that the events come from a single session of the client, by its marks, requests, clock and prompts."""
+"""Checks from marks, requests, clock and prompts that the events come from a single session of the client."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ clients.
 """
 
 _MOST_REPEATED = 0.01
-"""The run gets a doubt if a larger share of requests repeats both the TTFT and the latency of another request, to the
-ns.
+"""The witness doubts a run in which more than this share of the requests repeat both the TTFT and the latency of
+another request, to the ns.
 """
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1
-"""An answer may have at most this multiple of max_new_tokens tokens. The limit exceeds 1 because counting an answer's
-text again may yield more tokens than the server generated.
+"""An answer may contain at most this factor times max_new_tokens tokens. The factor exceeds 1, because
+tokenising an answer's text again may yield more tokens than the server generated.
 """
 
 
@@ -93,7 +93,8 @@ def _is_early(sample: Sample) -> bool:
 
 
 def longest_hole_ns(events: Events) -> int:
-    """Returns the longest time without a tracked event if it exceeds the longest answer's latency; otherwise 0."""
+    """Returns the longest time without a tracked event if this time exceeds the longest answer's latency; otherwise 0.
+    """
     done = events.completed
     if not done or events.start_ns is None:
         return 0
@@ -130,7 +131,7 @@ def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterat
     order: the sample that each request sent. rows: prompts in the data set; () if unknown.
     """
     if len(order) != len(events.samples):
-        return  # the map covers other requests, which another doubt reports
+        return  # because the map covers other requests, which another doubt reports
     first: dict[int, int] = dict(enumerate(map(digest, rows)))
     wrong = [
         sample

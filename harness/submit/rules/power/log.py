@@ -64,8 +64,8 @@ def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Compla
 
 
 def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields uncertain samples under load. power-dev's checker misses most of these samples, because it compares ms
-    with s.
+    """Yields complaints about uncertain samples under load. power-dev's checker misses most of these samples, because
+    it compares ms with s.
     """
     _, mark, message = line.partition("WARNING:")
     if not mark or not message:
@@ -77,8 +77,8 @@ def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Comp
 
 
 def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields errors outside the ranging phase. During the ranging phase, PTDaemon searches for its ranges and reports
-    harmless errors.
+    """Yields complaints about errors outside the ranging phase. During the ranging phase, PTDaemon searches for its
+    ranges and reports harmless errors.
     """
     _, mark, message = line.partition("ERROR:")
     if not mark or not message:

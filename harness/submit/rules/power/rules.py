@@ -13,8 +13,8 @@ from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""Prefixes of the file names for the analyser's table and the settings' table. The files are in the scenario's folder
-or in a folder above it.
+"""Beginnings of the names of two files, which contain the analyser's table and the table of settings. The files are in
+the scenario's folder or in a folder above it.
 """
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (

@@ -2,7 +2,7 @@
 
 Each check yields (file, actual, expected). A malformed description may raise any exception in WRONG_CONTENT, which the
 caller reports as a finding. Source of the checks: mlcommons/power-dev c4b3ad8, compliance/check.py. The docstrings say
-which checks are stricter than power-dev's.
+which checks are stricter than power-dev's checks.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from harness.submit.rules.tree.submission import Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 PHASES = {"ranging": "ranging", "testing": "run_1"}
-"""Maps a phase of power-dev to the folder of its logs."""
+"""Maps a power-dev phase to the folder that contains the phase's logs."""
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""Samples must exist for at least this share of the ranging run's seconds. The share is below 1, because a change of
-range may lose samples.
+"""Samples must exist for at least this share of the seconds in the ranging run. The share is below 1, because a change
+of range may lose samples.
 """
 
 _PRODUCT = re.compile(
@@ -74,7 +74,7 @@ class Session:
         return (self.content(file) or b"").decode("utf-8", "replace")
 
     def window_ns(self, phase: str) -> tuple[int, int]:
-        """Returns LoadGen's power_begin and power_end in the run of a phase, as wall-clock times in ns."""
+        """Returns LoadGen's power_begin and power_end in a phase's run, as wall-clock times in ns."""
         run = read_run(self.result.tree, self.result.inside("performance", PHASES[phase]))
         if run is None:
             raise ValueError(f"no LoadGen log in {PHASES[phase]}")

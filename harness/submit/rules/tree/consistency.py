@@ -35,7 +35,7 @@ def verify_consistency(
         first = decode(row.first_token or b"", dtype)
         begun_alike = begun_alike and len(first) > 0 and np.array_equal(tokens[: len(first)], first)
         counted = counted and row.tokens == len(tokens)
-        last = tokens[1:][-2:]  # the script skips the first token
+        last = tokens[1:][-2:]  # because the script skips the first token
         ended_once = ended_once and int(np.isin(last, end_tokens).sum()) < 2
     checks = {"EOS": ended_once, "Sample length": counted and count > 0}
     if scenario == "Offline":

@@ -86,7 +86,7 @@ class Submitter:
 
 @dataclass(frozen=True)
 class Result:
-    """A scenario of a benchmark on a system, for which one number is published."""
+    """One scenario of one benchmark on one system, for which MLCommons publishes one number."""
 
     submitter: Submitter
     system: str
@@ -153,7 +153,7 @@ class Result:
 
     @property
     def measured_scenario(self) -> str | None:
-        """The folder's scenario, or the scenario in the log if the rules accept it instead."""
+        """The folder's scenario, or the log's scenario if the rules accept the log's scenario instead."""
         if self.performance is None or self.scenario is None:
             return self.scenario
         logged = str(self.performance.detail.get("effective_scenario"))

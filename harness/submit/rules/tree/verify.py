@@ -27,8 +27,8 @@ TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
 MARGIN, SHORT_MARGIN = 0.10, 0.20
 SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
-"""Largest score to which SHORT_MARGIN applies. TEST01 compares latencies in ns, so SHORT_MARGIN applies only to fast
-systems. TEST04 compares rates in 1/s with the same limits, so SHORT_MARGIN applies almost always.
+"""SHORT_MARGIN applies to scores up to this value. TEST01 compares latencies in ns, so SHORT_MARGIN applies only to
+fast systems. TEST04 compares rates in 1/s with the same limits, so SHORT_MARGIN applies almost always.
 """
 
 ANSWER_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
@@ -165,7 +165,8 @@ def stated_counts(text: str) -> dict[str, int]:
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> str:
     """Returns the text about TEST01. Each answer's first element must be the same as in the accuracy run.
 
-    In the audit, each answer to a sample replaces the earlier answer, so answers to repeated samples must also agree.
+    The audit compares each answer with the sample's previous answer, so the answers to a repeated sample must also
+    agree with each other.
     """
     expected: dict[int, bytes] = {}
     twice = contrary = entries = 0

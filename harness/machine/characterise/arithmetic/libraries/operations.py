@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
 
 class Library(Protocol):
-    """A module in this folder. The functions of the module pass on the library's errors. threads: number of computing
+    """A module in this folder. The module's functions propagate the library's errors. threads: number of computing
     threads.
 
     The second operand is a constant if the library supports constants, because a model's weights are constants too.
@@ -75,7 +75,7 @@ def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 CHECKED_ROWS = 16
-"""Number of rows in a product that are checked. These rows are computed again in a wider, slower type that is exact or
+"""Number of rows that are checked in a product. These rows are computed again in a wider, slower type that is exact or
 nearly exact.
 """
 
