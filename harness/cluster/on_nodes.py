@@ -310,8 +310,7 @@ def _shared_lines(
 
 
 def _results(path: Path) -> str:
-    """Returns the path to the results folder, even if the results are incomplete, or '-' if the folder does not exist.
-    """
+    """Returns the path to the results folder, even if the results are incomplete, or '-' if the folder does not exist."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

@@ -208,8 +208,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _quarters(values: Sequence[float]) -> Sequence[float] | None:
-    """Returns the first value and the value after each quarter, or None if there are fewer than FEWEST_ROWS values.
-    """
+    """Returns the first value and the value after each quarter, or None if there are fewer than FEWEST_ROWS values."""
     last = len(values) - 1
     return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 

@@ -111,7 +111,9 @@ class NodeCommand:
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
                 data = call(self._ray, self._host, "read", name)
-                if isinstance(data, bytes):  # `data` is None if the file was renamed after `state` listed it
+                if isinstance(
+                    data, bytes
+                ):  # `data` is None if the file was renamed after `state` listed it
                     put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:

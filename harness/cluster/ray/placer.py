@@ -34,7 +34,9 @@ def _place(channel: Channel) -> None:
     end = select.poll()  # unlike `select`, `poll` accepts descriptors above 1023
     end.register(channel, select.POLLIN)
 
-    def is_gone() -> bool:  # the channel becomes readable only when it is closed, because no message follows `setup`
+    def is_gone() -> (
+        bool
+    ):  # the channel becomes readable only when it is closed, because no message follows `setup`
         return bool(end.poll(0))
 
     in_calls = message["transport"] == "actor"

@@ -72,8 +72,7 @@ class Record:
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns the shortest time of each unit that was measured alone, as a (units,) list; None for any other unit.
-        """
+        """Returns the shortest time of each unit that was measured alone, as a (units,) list; None for any other unit."""
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:

@@ -1,5 +1,4 @@
-"""Tabulates peaks and products: the best rate for each library and precision, and the processor unit that computed it.
-"""
+"""Tabulates peaks and products: the best rate for each library and precision, and the processor unit that computed it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

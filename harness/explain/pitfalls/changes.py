@@ -101,8 +101,7 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Yields each installed backend with each of the model's files that the backend can read, and each lower precision.
-    """
+    """Yields each installed backend with each of the model's files that the backend can read, and each lower precision."""
     for backend, entry in registry.rows("backend"):
         # The null backend does not run a model.
         if backend == "null" or backend in registry.REMOTE_BACKENDS:

@@ -80,8 +80,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """Reads points from a mapping of names to points, as in machine.json. Raises ValueError if an entry is not a point.
-    """
+    """Reads points from a mapping of names to points, as in machine.json. Raises ValueError if an entry is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

@@ -238,8 +238,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """Returns the highest rate in queries/s that meets the bound; if none does, returns the lowest rate that was tried.
-    """
+    """Returns the highest rate in queries/s that meets the bound; if none does, returns the lowest rate that was tried."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

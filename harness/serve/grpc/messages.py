@@ -110,8 +110,7 @@ def named(message: memoryview) -> tuple[str, str]:
 
 
 def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memoryview]]:
-    """Returns a request's plain JSON and its raw contents. Raises ValueError if the message is not a ModelInferRequest.
-    """
+    """Returns a request's plain JSON and its raw contents. Raises ValueError if the message is not a ModelInferRequest."""
     raws = [*messages(message, RAW_INPUTS)]
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):

@@ -204,8 +204,7 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
-        """Returns the delta of a chat completion: the unsent parts of the draft, the answer and the function call.
-        """
+        """Returns the delta of a chat completion: the unsent parts of the draft, the answer and the function call."""
         asked = self._asked
         delta: dict[str, Any] = {}
         thought, text = choice.next_thought(), choice.next_text()

@@ -39,7 +39,9 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # because this file is only a cache: the next call computes the outcome again
+    with suppress(
+        OSError
+    ):  # because this file is only a cache: the next call computes the outcome again
         write_json(path, {"state": state, "fault": found})
     return found
 

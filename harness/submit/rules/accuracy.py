@@ -168,8 +168,7 @@ def padding(result: Result) -> int:
 
 
 def dataset_samples(result: Result) -> int:
-    """Returns the number of samples in the data set, from the accuracy run's log if possible, otherwise from the round.
-    """
+    """Returns the number of samples in the data set, from the accuracy run's log if possible, otherwise from the round."""
     logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
     return int(logged or (result.benchmark.samples if result.benchmark else 0))
 

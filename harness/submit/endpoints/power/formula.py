@@ -258,8 +258,7 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
-    """Returns the power of the network cards that count towards a node, and the power of all switches, both in watts.
-    """
+    """Returns the power of the network cards that count towards a node, and the power of all switches, both in watts."""
     network = _map(fabric)
     nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):

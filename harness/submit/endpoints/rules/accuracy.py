@@ -89,7 +89,9 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
             continue
         low, high = model.ranges.get(metric, (model.least.get(metric, 0.0), float("inf")))
         value = value * _SCALE if value <= 1.0 < low else value
-        high = min(high, _SCALE) if metric in model.least else high  # because a share cannot exceed the scale
+        high = (
+            min(high, _SCALE) if metric in model.least else high
+        )  # because a share cannot exceed the scale
         if not low <= value <= high:
             is_share = metric in model.least
             expected = f"{low:.4f} to 100" if is_share else f"{low:.1f} to {high:.1f}"

@@ -93,8 +93,7 @@ def _is_early(sample: Sample) -> bool:
 
 
 def longest_hole_ns(events: Events) -> int:
-    """Returns the longest time without a tracked event if this time exceeds the longest answer's latency; otherwise 0.
-    """
+    """Returns the longest time without a tracked event if this time exceeds the longest answer's latency; otherwise 0."""
     done = events.completed
     if not done or events.start_ns is None:
         return 0

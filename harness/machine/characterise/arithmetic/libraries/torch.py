@@ -90,6 +90,8 @@ def implementations(verbose: str) -> str:
     for row in rows:
         if "exec" in row and len(row) > row.index("exec") + 3:
             at = row.index("exec")
-            if row[at + 2] != "reorder" and row[at + 3]:  # because oneDNN's plain gemm has an empty name
+            if (
+                row[at + 2] != "reorder" and row[at + 3]
+            ):  # because oneDNN's plain gemm has an empty name
                 found.append(f"{row[at + 2]} {row[at + 3]}")
     return ", ".join(dict.fromkeys(found))
