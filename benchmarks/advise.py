@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _add(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Prints and saves each row immediately, because measuring all rows takes long."""
+    """Prints and saves each row immediately, because measuring all rows takes a long time."""
     for row in more:
         print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}", flush=True)
     rows += more

@@ -25,7 +25,7 @@ PAUSED_SHARE = 0.2
 """Duration of the loop with pauses, relative to the loop without pauses."""
 
 DIGITS = (1, 8, 8)
-"""Shape of a `digits` sample, because TorchScript files do not record it."""
+"""Shape of a `digits` sample, which TorchScript files do not record."""
 
 _OF_EXECUTORCH = {4: "int64", 6: "float32"}
 """Maps ExecuTorch's number for a type to the type's name."""

@@ -1,7 +1,7 @@
-"""Runs LoadGen with an empty callback, which is the lower bound of any Python harness. Prints p50 and p99 as JSON.
+"""Runs LoadGen with an empty callback, which gives a lower bound for any Python harness. Prints p50 and p99 as JSON.
 
 With --url, the callback sends 256 bytes to a server, and a second thread receives replies and completes queries. This
-callback is the lower bound of any client in Python, because it does not parse, check, stamp or store anything.
+callback gives a lower bound for any client in Python, because it does not parse, check, stamp or store anything.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Compares models that are computed from their bricks with the bars of `python -m harness bricks`.
+"""Computes models' times from their bricks, and compares the results with the bars of `python -m harness bricks`.
 
     python benchmarks/bricks.py                  # 14 networks, a few minutes on one core
     python benchmarks/bricks.py --from FOLDER    # judge the folder of a finished `bricks`

@@ -149,7 +149,7 @@ def save(points: Sequence[Mapping[str, Any]], seconds: float) -> None:
 def row_of(
     concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
 ) -> Mapping[str, Any]:
-    """Returns a point in the form that is saved: the ratios, and the numbers of each run."""
+    """Returns a point as it is saved: the ratios, and the numbers of each run."""
     return {
         "concurrency": concurrency,
         "ratios": {name: {**asdict(e), "verdict": judged(e)} for name, e in found.items()},

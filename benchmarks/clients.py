@@ -35,7 +35,7 @@ fewer requests would make the round too short.
 """
 LIMIT_S = 300
 
-# The client `endpoints` sends chat requests, which read `message`.
+# The client `endpoints` sends chat requests, and reads `message` from the reply.
 _ANSWER = json.dumps(
     {
         "id": "null",

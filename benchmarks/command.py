@@ -156,7 +156,7 @@ def wall_s(*arguments: str) -> float:
 def environment(checkout: Path = ROOT) -> dict[str, str]:
     """Returns an environment in which scripts import the checkout's harness, not an installed one.
 
-    As for a user, Python stores compiled modules; otherwise, every start would compile all modules.
+    Python stores compiled modules, as it does for a user; otherwise, every start would compile all modules.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(checkout)}

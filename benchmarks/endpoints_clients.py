@@ -99,7 +99,7 @@ class Bench(NamedTuple):
     url: str
 
     def queries(self, concurrency: int) -> int:
-        """Returns the number of queries in as many whole passes over the prompts as take about `seconds`."""
+        """Returns the number of queries in the whole passes over the prompts that take about `seconds`."""
         latency_s = (FIRST_MS + GAP_MS * (TOKENS - 1)) / 1e3
         return PROMPTS * max(1, math.ceil(self.seconds * concurrency / latency_s / PROMPTS))
 

@@ -4,11 +4,11 @@
 
 Each round makes four runs of each workload: `a`, `b` and `c` with the unchanged model, and `slow` with 10 % added to
 each inference. Every second round uses the reverse order. The workload with a sleeping model shows what `compare` finds
-if the machine's speed does not drift. Then the script compares all groups of 1, 3 and 5 rounds. The script compares a,
-b and c with each other as alternating runs, each of them with the same side of the next rounds as consecutive runs, and
-each of them with slow as alternating runs. The pairs of a group share runs, so the counts vary more than if all pairs
-were independent. --minutes limits the duration; only finished rounds are counted. With --folder, the script keeps the
-runs, and uses finished runs again.
+if the machine's speed does not drift. Then the script compares all groups of 1, 3 and 5 rounds. As alternating runs, it
+compares `a`, `b` and `c` with each other, and each of them with `slow`. As consecutive runs, it compares each of `a`,
+`b` and `c` with the same side in the next rounds. The pairs of a group share runs, so the counts vary more than if all
+pairs were independent. --minutes limits the duration; only finished rounds are counted. With --folder, the script keeps
+the runs, and uses finished runs again.
 """
 
 import argparse
@@ -173,8 +173,8 @@ _PAIRS = {
 
 
 def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
-    """Returns the share of pairs that were called faster or slower (for pairs with `slow`, only slower), next to the
-    bar of this share.
+    """Returns the share of pairs that were called faster or slower (for pairs with `slow`, only slower), next to its
+    bar.
     """
     judged = counts[WORSE] + (0 if title == SLOWER_PAIRS else counts[BETTER])
     words = "slower" if title == SLOWER_PAIRS else "faster or slower"

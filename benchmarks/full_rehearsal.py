@@ -31,7 +31,7 @@ from harness.types import Answer, Array, Batch, DatasetSetup, Score  # noqa: E40
 
 _HERE = Path(__file__).resolve()
 _TRUST = [f"--trust={_HERE}:{name}" for name in ("Reader", "Labelled", "Volumes", "Share")]
-"""Options that permit the classes in this file, which a stored request names, to run."""
+"""Options that let a stored request run the classes in this file."""
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 SAMPLES = 50_000

@@ -2,11 +2,11 @@
 
     python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only PATTERN] [--language-models]
 
-No run in this script cheats or is broken, so any reason is a fault of the harness or of the machine. Each row contains
-the number of runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness from another
-environment, such as an earlier commit, so that a comparison of the rows shows new reasons and doubts. --language-models
-adds language-model servers of many kinds and under many loads. The last row then counts the runs that accuse a server,
-which must be 0.
+No run in this script cheats or is broken, so any reason is a fault of the harness or of the machine. Each row counts
+the runs, the VALID runs, and the runs with each reason and doubt. --python runs the harness from another environment,
+such as an earlier commit, so that a comparison of the rows shows new reasons and doubts. --language-models adds
+language-model servers of many kinds and under many loads. The last row then counts the runs that accuse a server, which
+must be 0.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Compares Offline throughput with the bare loop, where both use the bare loop's best plan."""
+"""Compares Offline throughput with the bare loop's; both use the bare loop's best plan."""
 
 from collections.abc import Sequence
 from functools import partial

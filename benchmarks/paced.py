@@ -15,7 +15,7 @@ from harness.models.manifest.lookup import load_model
 from harness.types import Array, BackendSetup, Batch
 
 _TURN_S = 0.0005
-"""Longest wait within a step, because `serve` looks for new requests only between two steps."""
+"""Longest wait within a step; it is short, because `serve` looks for new requests only between two steps."""
 
 CYCLE, _STEP = 13, 5
 SPREAD = 0.1

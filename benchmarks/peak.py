@@ -3,7 +3,7 @@
 python benchmarks/peak.py [--cases N]
 
 The true peak is computed, not measured. At each rate, LoadGen's schedule for the same seed is recomputed and passes
-through a queue with as many servers. Each server serves one query at a time, in order. LoadGen's rule then
+through a queue with the same number of servers. Each server serves one query at a time, in order. LoadGen's rule then
 judges the result (early stopping at the harness's number of queries). Just before the search, a bare loop with the same
 number of threads measures the service time.
 """

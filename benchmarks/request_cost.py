@@ -2,10 +2,10 @@
 
     python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json|openai]
 
-One process is client and server in turn, on one thread. Only the client's part is timed, with the thread's CPU clock,
-so the numbers hold even on a machine that other programs use. Each number is the 5th percentile over the rounds, for a
-request of 256 bytes (64 numbers) and an answer of 10 numbers. As JSON, the request and the answer are longer. openai
-sends a short prompt and reads a completion of two tokens as one JSON object.
+One process acts as client and server in turn, on one thread. Only the client's part is timed, with the thread's CPU
+clock, so the numbers hold even on a machine that other programs use. Each number is the 5th percentile over the rounds,
+for a request of 256 bytes (64 numbers) and an answer of 10 numbers. As JSON, the request and the answer are longer.
+openai sends a short prompt and reads a completion of two tokens as one JSON object.
 """
 
 import argparse

@@ -21,7 +21,7 @@ class Sleeper:
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 
     def __enter__(self) -> Self:
-        # Threads that start after this call wake up within 1 us of their time instead of within 50 us.
+        # Threads that start after this call wake up within 1 us of the requested time instead of within 50 us.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         return self
 

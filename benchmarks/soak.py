@@ -33,8 +33,8 @@ _FIRST_PER_S = 4000
 _STEP = 1.2
 
 _LOADGEN_GROWTH_BYTES = 16
-"""Memory per query, because LoadGen stores each latency twice (by arrival and for sorting), in vectors that double in
-size.
+"""Memory that LoadGen needs per query, because it stores each latency twice (by arrival and for sorting), in vectors
+that double in size.
 """
 
 
@@ -66,7 +66,8 @@ def main() -> int:
 def _capacity_per_s() -> float:
     """Returns the highest rate of a ladder at which LoadGen measures p99 ≤ 10 ms.
 
-    The bare model is not the yardstick, because it is faster than one Python process can dispatch single queries.
+    The bare model is not the yardstick, because one Python process cannot dispatch single queries as fast as the bare
+    model answers them.
     """
     capacity, rate = 0.0, float(_FIRST_PER_S)
     while _is_valid(rate) or _is_valid(rate):

@@ -47,7 +47,7 @@ class Case(NamedTuple):
     """flat, changed (by 10 % or more), or open if either verdict is right."""
     level: Level
     heavy: bool = False
-    """Whether the noise has heavy tails (Student's t with 3 degrees of freedom)."""
+    """True if the noise has heavy tails (Student's t with 3 degrees of freedom)."""
     slow_tail: float = 0.0
     """Share of the samples in the second half that take 10 times as long."""
 
@@ -86,8 +86,8 @@ def correlated(deviation: float, passes_long: float) -> Level:
 
 
 def wander(rng: np.random.Generator, n: int, correlation: float) -> Array:
-    """Returns (n,) values of an AR(1) process with mean 0 and deviation 1. correlation: the correlation time, in
-    values.
+    """Returns (n,) values of an AR(1) process with mean 0 and standard deviation 1. correlation: the correlation time,
+    in values.
     """
     kept = math.exp(-1 / correlation)
     shocks = rng.normal(size=n) * math.sqrt(1 - kept * kept)
@@ -145,7 +145,7 @@ def made(rng: np.random.Generator, case: Case, passes: int) -> tuple[Stream, off
 
 
 def closed_loop(latency_ns: Array, in_flight: int) -> Array:
-    """Returns (n,) issue times, because each answer triggers the next query."""
+    """Returns (n,) issue times of a closed loop, in which each answer triggers the next query."""
     issued = np.zeros(len(latency_ns), np.int64)
     busy: list[int] = []
     for i, latency in enumerate(latency_ns.tolist()):

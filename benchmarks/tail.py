@@ -1,4 +1,5 @@
-"""Compares Server's tail by load with the limit of any dispatcher, fixed plans and MLPerf's reference harness.
+"""Compares Server's tail by load with the limit for any dispatcher, with fixed plans, and with MLPerf's reference
+harness.
 
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
@@ -72,7 +73,7 @@ class Subject:
     options: tuple[str, ...]
     reference: bool = False
     is_computing: bool = True
-    """Whether the model needs cores, so that several threads may answer one query."""
+    """True if the model needs cores, so that several threads may answer one query."""
 
 
 Made = Callable[[Path], Subject]
@@ -207,8 +208,8 @@ class Policy(NamedTuple):
 
 
 def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
-    """Yields fixed batches and the harness's rule with one instance per core, each also with all cores for a single
-    waiting query, and fixed batches on one instance.
+    """Yields fixed batches and the harness's rule with one instance per core, each with and without all cores for a
+    single waiting query; then yields fixed batches with one instance on all cores.
     """
     rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
     sizes: list[Callable[[int, int], int]] = [
@@ -312,8 +313,8 @@ def _merged(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yields each load with p50 / p99 of each system in ms, and the harness's p99 without the machine's changes of
-    speed.
+    """Yields each load with p50 / p99 of each system in ms, and the harness's p99 corrected for changes in the
+    machine's speed.
     """
     for load, of in seen.by_load.items():
         texts = []

@@ -1,4 +1,4 @@
-"""Forgeries of a finished run that keep several files consistent, then derive result.json from them again."""
+"""Forgeries of a finished run: each keeps several files consistent, then derives result.json from them again."""
 
 import json
 import re
@@ -22,7 +22,9 @@ class Forgery(NamedTuple):
     about: str
     change: Callable[[Path], object]
     found: str
-    """Words of a reason in the new result or of a line from `check`; empty if only a signature reveals the forgery."""
+    """Expected words in a reason of the new result, or in a line from `check`; empty if only a signature reveals the
+    forgery.
+    """
     why: str = ""
 
 

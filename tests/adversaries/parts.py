@@ -33,7 +33,7 @@ def run_folder() -> Path:
 
 
 def is_timed() -> bool:
-    """Returns whether LoadGen is running, as the name of LoadGen's thread shows."""
+    """Returns whether LoadGen is running, judged by the name of LoadGen's thread."""
     return any(thread.name == "loadgen" for thread in threading.enumerate())
 
 

@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs/tampering.md"
 
 
 def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -> str:
-    """rows: the cells before the last cell, and the edit of the row. alone: what reveals an edit that no file
+    """rows: for each row, its cells except the last, and its edit. alone: what reveals an edit that no file
     contradicts.
     """
     lines = [f"| {heads} | found by |", "|---" * (heads.count("|") + 2) + "|"]

@@ -38,7 +38,8 @@ class Row(NamedTuple):
     scenario: str
     about: str
     found: str
-    """Code of the expected reason or doubt, or several codes if any one of them suffices; in the other tables, a text.
+    """Code of the expected reason or doubt, or several codes if any one of them suffices; in the other tables, plain
+    text.
     """
 
     @property
@@ -105,7 +106,7 @@ def test_a_cheat_is_invalid_for_its_listed_reason(row: Row, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("row", cases(DOUBTED), ids=lambda row: row.backend)
 def test_a_cheat_is_doubted_with_its_listed_code(row: Row, tmp_path: Path) -> None:
-    """Bug: these runs were VALID without a doubt."""
+    """Bug: these runs were VALID and caused no doubt."""
     run_of(row, tmp_path / "r")
     assert row.codes <= {*doubts(tmp_path / "r")}
 
@@ -143,8 +144,8 @@ def test_check_finds_edits_of_a_process_after_the_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", registry.SCENARIOS)
 def test_official_runs_compare_answers_too(scenario: str, tmp_path: Path) -> None:
-    """Bug: the answers of official performance runs were never compared. The whole performance run takes 600 s; the
-    short run beside each accuracy run has the same settings.
+    """Bug: the answers of official performance runs were never compared. The full performance run takes 600 s, so the
+    test compares answers in the short run beside each accuracy run, which has the same settings.
     """
     done = run(
         *("--mlperf", "--mode", "accuracy", "--scenario", scenario),

@@ -105,7 +105,7 @@ def test_the_page_lists_every_server() -> None:
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DIALECTS]
 )
 def test_a_server_that_lies_is_found(name: str, tmp_path: Path) -> None:
-    """Bug: most of these runs were VALID without a doubt."""
+    """Bug: most of these runs were VALID and caused no doubt."""
     kind = KINDS.get(name, "input_ids")
     result = ran(tmp_path, DIALECTS[name](), *WORDS.get(name, ()), kind=kind)
     code = re.match("`(.*)`", rows()[name])

@@ -299,7 +299,7 @@ def test_without_plotly_a_study_keeps_its_tables(
 def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: TestClient) -> None:
     """Bug: the names repeated date, scenario, backend and model, so that a row took four lines.
 
-    Another bug: the start in the name of a folder that a user chose could lie in the future.
+    Another bug: the start time, taken from a folder name that the user had chosen, could lie in the future.
     """
     started = json.loads((results / "server/result.json").read_text())["started"]
     assert ">Run</a>" in page(client, "/")
@@ -313,7 +313,7 @@ def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: Test
 
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
-    """Bug: `sweep --from` changed the folder's date, so the study of the morning moved to the top of the list."""
+    """Bug: `sweep --from` changed the folder's date, so a study made in the morning moved to the top of the list."""
     for hour in ("15", "14"):  # the test writes the earlier study last, on purpose
         study = results / f"2026-11-28T{hour}-00-00Z-peak-server"
         study.mkdir()
@@ -377,7 +377,7 @@ def test_compare_picked_takes_the_oldest_run_as_a(results: Path, client: TestCli
     edit(results / "closed-loop", started="2026-07-02T00:00:00.000+00:00")
     text = page(client, f"{PAIR}&oldest=first")
     assert text.index("<b>A</b>") < text.index("closed-loop-again") < text.index("<b>B</b>")
-    # The link that puts the other run first keeps the reader's order.
+    # The link that swaps the runs must not sort them by age again.
     assert '/compare?run=closed-loop&run=closed-loop-again"' in html.unescape(text)
     assert "oldest=" not in text
     missing = page(client, "/compare?run=nowhere&run=closed-loop&oldest=first")
@@ -415,7 +415,7 @@ def test_a_comparison_draws_both_runs_in_each_plot(client: TestClient) -> None:
 def test_a_comparison_reads_the_samples_for_few_plots_and_once(
     client: TestClient, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: each additional run made the page slower, without a limit."""
+    """Bug: each additional run made the page slower, and the number of runs had no limit."""
     reads = []
 
     def draw(folders: dict[str, Path]) -> list[Figure]:
@@ -555,7 +555,7 @@ def test_differences_between_machines_are_shown_first(results: Path, client: Tes
     assert "architecture</th>" not in only
     every = page(client, f"{picked}&all=1")
     assert "architecture</th>" in every
-    assert every.count(">Machine</th>") == 1  # `Machine` is the head of a group of rows
+    assert every.count(">Machine</th>") == 1  # `Machine` is the heading of a group of rows
     assert html.escape(f"{picked}&all=1") in only
 
 

@@ -303,7 +303,7 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
         expect(page.locator("#status")).to_have_text("Ended")
         expect(page.locator(".chart[data-name=rate] path").first).to_be_visible()
-        # The browser opens the result by itself, without a reload by the user.
+        # The browser opens the result without a reload by the user.
         page.wait_for_url(f"{address}/run/live")
         expect(page.locator(".plot .main-svg").first).to_be_visible()
         run.communicate(timeout=120)

@@ -56,7 +56,9 @@ def begin(endpoint: MetricsEndpoint, **changed: Any) -> LiveCounts:
     """Starts a phase with 700 answers. changed: fields of its plan."""
     counts = LiveCounts(NewRows(golden_journal("server"), plan("server", **changed)))
     endpoint.exporter.begin(counts, [Slo(0.99, 50_000_000)])
-    time.sleep(0.25)  # the endpoint keeps its page for 0.2 s, so the wait makes it build a new page
+    time.sleep(
+        0.25
+    )  # the endpoint caches its page for 0.2 s, so the wait makes it build a new page
     return counts
 
 
@@ -149,7 +151,7 @@ def test_events_end_with_the_run(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
         found = [await anext(events) for _ in range(4)]
-        # The process that keeps the folder removes this file, too.
+        # The process that writes the folder also removes this file.
         (results / RUN / ENDPOINT).unlink()
         (results / RUN).rename(results / "night")
         result = json.loads((results / "server/result.json").read_text())
@@ -162,7 +164,7 @@ def test_events_end_with_the_run(
     assert first.startswith("event: state\ndata: ")
     opening, since = pointed(points)
     assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
-    # The rate chart shows the mean since the first query at both points.
+    # Both points of the rate chart show the mean since the first query.
     assert opening["charts"]["rate"] == since["charts"]["rate"]
     assert '<dt>Rate in the last second</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     (point,) = pointed(more)
@@ -173,7 +175,7 @@ def test_events_end_with_the_run(
     assert '<span class="badge invalid">INVALID</span> too slow &lt;script&gt;' in last
     assert 'The run has ended: <a id="next" href="/run/night">open its page</a>' in last
     assert '<dl class="tiles">' in last
-    assert "so far" not in last  # bug: the numbers of the last second stood beside the verdict
+    assert "so far" not in last  # bug: the numbers of the last second appeared next to the verdict
     assert "in the last second" not in last
     assert last.count(", final</dt>") == last.count("<dt>")
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
@@ -223,7 +225,7 @@ def test_a_search_is_watched_over_all_its_runs(
 
 
 def test_a_reading_that_is_missed_leaves_one_gap() -> None:
-    """Bug: the chart drew a line across the time in which the machine was too busy to report."""
+    """Bug: the chart drew a line across the period when the machine was too busy to report."""
     past = watching.Past()
     past.miss()  # the live page misses the first reading
     for at_s in (10.0, 11.0):

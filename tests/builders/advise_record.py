@@ -20,7 +20,7 @@ TIMES_MS: dict[Setting, tuple[float, float, float]] = {
     NOW._replace(threads=2): (4.0, 2.0, 1.0),
     NOW._replace(precision=INT8): (3.0, 1.0, 1.0),
 }
-"""Times of the layers wide, narrow and join when each runs alone."""
+"""Times of the layers `wide`, `narrow` and `join`, each run alone."""
 
 
 def record(**changes: Any) -> dict[str, Any]:

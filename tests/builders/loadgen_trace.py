@@ -1,4 +1,4 @@
-"""Reads the schedule and latency of each query of a real Server run from LoadGen's trace."""
+"""Reads the schedule and latency of each query from LoadGen's trace of a real Server run."""
 
 import re
 import subprocess

@@ -22,7 +22,7 @@ def photographs() -> tuple[Array, ...]:
 
 
 def cut(number: int, height: int, width: int) -> Array:
-    """Returns a part of a photograph: the same part for the same number, another part for another number."""
+    """Returns a part of a photograph; equal numbers give the same part, and different numbers give different parts."""
     picture = photographs()[number % 2]
     top = 37 * number % (picture.shape[0] - height + 1)
     left = 53 * number % (picture.shape[1] - width + 1)

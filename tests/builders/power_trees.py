@@ -18,7 +18,7 @@ def files(folder: Path, content: Mapping[str, object]) -> Path:
 
 
 def powercap(root: Path) -> Path:
-    """Makes one package with cores and memory, the platform, and the control type's own folder."""
+    """Makes one package with cores and memory, the platform, and the control type's folder."""
     files(root / "intel-rapl", {"enabled": 1})
     for zone, name in (
         ("intel-rapl:0", "package-0"),
@@ -56,7 +56,7 @@ def machine(root: Path) -> Path:
 
 @contextmanager
 def counting(counter: Path, watts: float) -> Iterator[None]:
-    """Increases energy_uj at the rate of this power, with one wrap-around."""
+    """Increases energy_uj as a constant power of `watts` would, with one wrap-around."""
     stop = threading.Event()
 
     def run() -> None:

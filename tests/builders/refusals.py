@@ -10,8 +10,8 @@ from harness.errors import ConfigError
 from tests.faults.command import run_here
 
 Said = Callable[..., str]
-"""Type of the fixtures `prints` and `refuses`: called as (*words, status=STATUS), returns what the command printed in
-this process.
+"""Type of the fixtures `prints` and `refuses`: each takes (*words, status=STATUS), runs the command in this process,
+and returns what the command printed.
 """
 
 
@@ -34,7 +34,9 @@ def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> str
 
 
 def refused(*words: str | Path) -> list[str]:
-    """Returns the lines, without `harness: `, of a command that prints nothing to stdout and ends with status 2."""
+    """Runs a command that must print nothing to stdout and end with status 2; returns its lines on stderr without
+    `harness: `.
+    """
     done = run_here(*map(str, words))
     assert (done.status, done.printed) == (2, "")
     lines = done.said.splitlines()

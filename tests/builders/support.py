@@ -100,7 +100,7 @@ def golden_columns(scenario: str) -> dict[str, Any]:
 
 
 def golden_journal(scenario: str) -> Journal:
-    """Fills a journal again with the golden run, batch by batch."""
+    """Fills a journal with the golden run, batch by batch."""
     columns = golden_columns(scenario)
     count, workers = len(columns["order"]), int(columns["worker"].max()) + 1
     made = journal(count, workers)

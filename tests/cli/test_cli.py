@@ -195,7 +195,7 @@ def full() -> None:
 def test_an_interrupt_or_a_full_disk_ends_a_verb_in_one_line(
     fails: Callable[[], None], status: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bugs: Ctrl-C in the first seconds ended a run without a message, and `machine` with a traceback."""
+    """Bugs: Ctrl-C in the first seconds ended a run silently, and ended `machine` with a traceback."""
     monkeypatch.setattr(Verb, "__call__", lambda _verb, _words: fails())
     assert run_here("bricks") == (status, "", f"harness: {line}\n")
 
@@ -269,7 +269,7 @@ def test_a_folder_without_a_configuration_is_reported_in_one_line() -> None:
 
 
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
-    """Bug: `backend: null` was read as a missing value, so ONNX Runtime ran without a message."""
+    """Bug: `backend: null` was read as a missing value, so ONNX Runtime silently ran instead."""
     main(["--config", write("scenario: server\nbackend: null\n")])
     assert [c.backend for c in executed] in ([], ["null"])
 

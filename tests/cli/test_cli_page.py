@@ -26,7 +26,7 @@ def test_every_verb_has_a_section_and_a_row_that_links_to_it() -> None:
 
 
 def test_an_option_of_a_run_is_explained_once() -> None:
-    """Searches and `submit` explain only the groups whose texts differ."""
+    """Searches and `submit` explain only the groups of options whose texts differ from the texts of `run`."""
     # --max-batch is explained for a run, for `serve` and for `overhead`.
     assert PAGE.count("\n  --max-batch N ") == 3
     assert PAGE.count("\nand these options of [run](#run): ") == 7

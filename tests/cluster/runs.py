@@ -1,4 +1,4 @@
-"""Helpers for runs on nodes, for the files that those runs leave, and for actions during the runs."""
+"""Helpers for runs on nodes, for the files that the runs leave, and for actions during the runs."""
 
 import json
 import threading

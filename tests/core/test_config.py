@@ -163,7 +163,7 @@ def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -
 
 
 def test_the_largest_batch_is_limited_by_the_journal() -> None:
-    """Bug: 65536 was accepted and became 65535 without a message."""
+    """Bug: 65536 was accepted and silently became 65535."""
     problems: list[str] = []
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
     assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
@@ -260,7 +260,7 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
     found = parse_backend_option(f"body=@{tmp_path / name}")
     assert found == ("body", '{"x":["{{samples}}",1.5,null]}')
     (tmp_path / name).unlink()
-    # A stored configuration must not need the file.
+    # A stored configuration must still work if the file is gone.
     assert parse_backend_option("=".join(found)) == found
 
 

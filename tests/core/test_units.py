@@ -82,7 +82,7 @@ SHOWN = [
     *((show_bytes, count, text) for count, text in (
         (0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB"),
     )),
-    # show_wait uses the units in common use.
+    # show_wait uses everyday units.
     *((show_wait, seconds, text) for seconds, text in (
         (0.2, "1 s"), (1.6, "2 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"),
         (11_100, "3 h 05 min"),
@@ -175,10 +175,12 @@ def test_a_noun_agrees_with_its_number(count: int, words: tuple[str, ...], text:
 
 
 PERCENT_FORMAT = re.compile(r"\{[^{}\n]*:[^{}\n]*%\}")
-"""Finds format strings such as `{share:.1%}`, because they write no space before the percent sign."""
+"""Finds format strings such as `{share:.1%}`, which are not allowed because they write no space before the percent
+sign.
+"""
 
 TEMPLATES = ("explain/profile/page.py",)
-"""A page that uses Plotly's own format."""
+"""Files that are not checked; the page uses Plotly's own format."""
 
 
 def test_no_text_writes_a_percentage_in_another_way() -> None:

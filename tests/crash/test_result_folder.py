@@ -211,7 +211,9 @@ print(len(seen))
 
 
 def killed_at(results: Path, at: int) -> int:
-    """Starts one real run and kills its supervisor at this operation, or returns the number of operations."""
+    """Starts one real run and kills its supervisor at operation `at`. If `at` is 0, lets the run finish and returns its
+    number of operations.
+    """
     results.mkdir()
     command = [sys.executable, "-c", KILLED, str(results), str(at)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -85,7 +85,7 @@ def files(folder: Path) -> set[Path]:
 
 
 def hold(work: Path, whole: Path) -> None:
-    """Checks that every verb reads `work`, and that a run or tree that passes equals the one in `whole`."""
+    """Checks that every verb reads `work`, and that a run or tree that passes equals its counterpart in `whole`."""
     if (work / FILE).is_file():
         assert main(["submit", "plan", "--work", str(work)]) in STATUSES
         for row in plan(read_request(work), work):

@@ -11,7 +11,7 @@ import pytest
 
 _CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.symlink", "sqlite3.connect")
 _FSYNC = "tests.fsync"
-"""Our name for fsync, because Python raises no audit event for it."""
+"""Name of our own audit event for fsync, because Python raises none."""
 
 Act = Callable[[int, str, Path], None]
 """Called before each operation with the operation's number (from 1), its kind, and the path that it changes."""

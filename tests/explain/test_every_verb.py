@@ -78,7 +78,7 @@ VERBS = (init, bricks, answers, advise)
 
 
 def scanned(path: Path, verb: Callable[[Path], None]) -> str:
-    """Returns the last line of the verb, or ''; any other exception counts as a traceback."""
+    """Returns the message of the verb's refusal, or '' if it succeeds; any exception but a HarnessError fails the test."""
     try:
         verb(path)
     except HarnessError as e:

@@ -1,4 +1,4 @@
-"""`pitfalls` on the digits, the two photographs, and a colour classifier of JPEG files."""
+"""Tests `pitfalls` on the digits model, the two photographs, and a colour classifier of JPEG files."""
 
 import json
 import re

@@ -119,7 +119,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def codes(folder: Path) -> list[str]:
-    """Returns the codes of the reasons in a run that must be INVALID, also according to `check`."""
+    """Returns the codes of the reasons in a run that must be INVALID, both in its result and according to `check`."""
     content = result(folder)
     assert content["verdict"] == "INVALID"
     found = [r["code"] for r in content["reasons"]]

@@ -19,7 +19,7 @@ GOOD_BATCHES = 150
 
 
 def in_run() -> bool:
-    """Returns whether the run has begun, because warm-up and calibration must pass."""
+    """Returns whether the run has begun; before the run, warm-up and calibration must pass."""
     return any(t.name == "loadgen" for t in threading.enumerate())
 
 
@@ -60,7 +60,7 @@ class RaisesOnce(Faulty):
 
 
 class CutsCorners(Faulty):
-    """Answers differently in the first process, which makes the performance run, than in the second process."""
+    """Gives different answers in the first process, which makes the performance run, and in the second process."""
 
     def __enter__(self) -> Self:
         mark = Path(self.mark)

@@ -1,4 +1,4 @@
-"""LoadGen is missing, or its version is not the round's."""
+"""LoadGen is missing, or its version is not the one that the MLPerf round requires."""
 
 import os
 from pathlib import Path

@@ -319,7 +319,7 @@ def test_samples_refused_in_the_warm_up_do_not_blame_the_plug_in(
 
 
 def refusal(capsys: pytest.CaptureFixture[str], out: Path, url: str, *words: str) -> str:
-    """Returns the only line that is printed by a run that is refused before it begins."""
+    """Returns the only line that a run prints if it is refused before it begins."""
     run = ("--scenario", "offline", "--backend", "kserve", "--url", url, "--model", "digits")
     assert main([*run, "--no-metrics", "--out", str(out), *words]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]

@@ -112,7 +112,9 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
 
 
 def test_samples_in_shared_memory_are_answered_and_given_back(tmp_path: Path) -> None:
-    named: list[bool] = []  # states for each request whether it contains the position of its sample
+    named: list[
+        bool
+    ] = []  # for each request, true if the request contains the position of its sample
 
     def noted(context: Any, request: Any, nth: int) -> Any:
         named.append(bool(request.inputs[0].parameters))

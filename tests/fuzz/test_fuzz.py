@@ -58,7 +58,7 @@ def read(target: str, content: bytes, folder: Path) -> None:
 
 
 def search(target: str, rounds: int, folder: Path) -> None:
-    """Reads files broken with seeds from SEED on, and adds each file that fails to the corpus."""
+    """Reads files broken with the seeds from SEED on, and adds each file that fails to the corpus."""
     seeds = TARGETS[target].seeds()
     for number in range(SEED, SEED + max(1, int(rounds * TARGETS[target].share))):
         random = Random(f"{target} {number}")

@@ -272,7 +272,9 @@ def _windows(question: Any, number: int) -> list[Any]:
 
 
 def _context(start: int, position: int, total: int) -> float:
-    """Returns how much context a position has in a window: the smaller of the numbers of positions on its two sides."""
+    """Returns how much context a position has in a window: the number of positions on its left or on its right,
+    whichever is smaller.
+    """
     end = min(start + 24, total)
     if not start <= position < end:
         return -1

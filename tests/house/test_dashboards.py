@@ -227,7 +227,9 @@ def _empty(server: Prometheus, name: str) -> set[str]:
 
 
 def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
-    """Returns whether all queries of a panel are valid and one of them returned a finite value within a minute."""
+    """Returns whether all queries of a panel are valid, and at least one of them returns a finite value within a
+    minute.
+    """
     values = {"$run": name, "$other": "none", "$shift": "1h", "$__rate_interval": "5s"}
     found = False
     for target in panel["targets"]:

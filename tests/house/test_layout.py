@@ -148,7 +148,8 @@ def test_links_for_type_checkers_are_relative(folder: str) -> None:
 
 
 MODULE_NAMES = {"csv": "csv_table"}
-"""Plug-ins whose module has a different name, because the plug-in's name is taken, e.g. by Python's own module `csv`.
+"""Plug-ins whose module has a different name, because the plug-in's name is already taken, for example by Python's
+module `csv`.
 """
 
 

@@ -22,7 +22,7 @@ OUTSIDE = (*PLUGINS, "dashboards")
 """Folders at the root that a wheel contains inside the package."""
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-"""PYTHONPATH would let Python find a checkout before the wheel."""
+"""The environment without PYTHONPATH, which would let Python find a checkout before the wheel."""
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_the_metadata_is_complete_for_a_package_index(wheel: Path) -> None:
 
 
 def _packaged(tree: Path) -> Iterator[tuple[Path, str]]:
-    """Yields every source file, module or data, with its name in the wheel."""
+    """Yields every source file (module or data) with its name in the wheel."""
     for folder in (*OUTSIDE, "harness"):
         for path in (tree / folder).rglob("*"):
             parts = path.relative_to(tree).parts

@@ -27,8 +27,8 @@ ELSEWHERE = (
     *("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl"),
     "tumours.yaml",
 )
-"""Substrings that identify the commands that this test skips. ./test.sh is the suite that contains this test. The remaining commands
-need a model file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see
+"""Substrings of the commands that this test skips. ./test.sh is the suite that contains this test. The remaining
+commands need a model file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see
 tests/run/test_generation_runs.py) or trees (see test_trees.py of the backends).
 """
 
@@ -64,7 +64,7 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 
 @pytest.mark.slow
 def test_every_command_works_as_written(tmp_path: Path) -> None:
-    """Runs all commands in one folder and in this order, because some use earlier results."""
+    """Runs all commands in one folder and in the order of the pages, because some commands use earlier results."""
     # Each command has its own time limit, so the limit of the whole test does not apply.
     faulthandler.cancel_dump_traceback_later()
     for page, text in TEXTS.items():
@@ -97,7 +97,8 @@ FILES = {
         "fill.py",
     ),
 }
-"""Maps a page to the files that commands next to its code blocks name, in the order of the blocks."""
+"""Maps a page to the names under which its code blocks are saved, in the order of the blocks; commands use these names.
+"""
 
 
 @pytest.mark.slow

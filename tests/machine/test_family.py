@@ -69,7 +69,7 @@ def test_the_wait_of_ended_threads_stays_in_the_sum(tmp_path: Path) -> None:
         files(folder / f"task/{thread}", task)
     family = Family(1, tmp_path)
     assert family.read()[RUN_QUEUE] == 5.0
-    # A new thread reuses the number of thread 2.
+    # A new thread reuses the id of thread 2.
     files(folder / "task/2", {"schedstat": "1 500000000 1"})
     assert family.read()[RUN_QUEUE] == 5.5
 

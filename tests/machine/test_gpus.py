@@ -128,7 +128,7 @@ def test_rows_of_the_host_have_the_gpus_state(nvml: FakeNvml) -> None:
 def test_other_processes_are_counted_if_the_numbers_are_this_machines(
     running: list[int], ours: list[int], others: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container, NVML reports process numbers of the host, which do not include ours."""
+    """In a container, NVML reports the host's process ids, which do not include ours."""
     processes = [SimpleNamespace(pid=pid) for pid in running]
     fake = FakeNvml({**H100, "nvmlDeviceGetComputeRunningProcesses": processes})
     monkeypatch.setitem(sys.modules, "pynvml", fake)

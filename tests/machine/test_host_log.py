@@ -124,10 +124,10 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     shutil.rmtree(process / "task/2")
     says(1, 12, 1)
     reader.look()
-    says(2, 3, 0)  # a new thread reuses the number of thread 2
+    says(2, 3, 0)  # a new thread reuses the id of thread 2
     reader.look()
     shutil.copytree(process, tmp_path / "proc/9")
-    reader.pids = [9]  # the next row belongs to the accuracy run, which has a process of its own
+    reader.pids = [9]  # the next row belongs to the accuracy run, which runs in a separate process
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
     counted = [tuple(row[n] for n in names) for row in reader.log.rows]

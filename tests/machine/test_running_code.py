@@ -201,7 +201,7 @@ def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
 
 
 def test_a_copy_without_its_commit_has_no_identity(checkout: Path) -> None:
-    """Bug: a changed copy of the harness produced VALID runs without a doubt."""
+    """Bug: a changed copy of the harness produced VALID runs that caused no doubt."""
     (checkout / ".git").rename(checkout / "elsewhere")
     assert judged(checkout) == (None, None, [])
 

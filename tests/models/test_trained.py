@@ -1,4 +1,6 @@
-"""Trained models from their publishers' packages have VALID runs in every scenario, and equal answers on every runtime."""
+"""Trained models from their publishers' packages complete VALID runs in every scenario, and give equal answers on every
+runtime.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +32,7 @@ RUNTIMES = [
 ]
 
 LIMIT_S = 1700
-"""Time limit for one run. Multi-stream issues 5,296 samples, which takes long on two busy cores."""
+"""Time limit for one run. Multi-stream issues 5,296 samples, which takes a long time on two busy cores."""
 
 
 @pytest.mark.parametrize("name", MADE_FROM_A_SEED)

@@ -117,7 +117,7 @@ def test_the_grids_divergence_is_the_same_distance() -> None:
     ],
 )
 def test_everything_that_compares_answers_does_it_here(name: str) -> None:
-    """Bug: the harness contained five definitions of the similarity of two answers."""
+    """Bug: the harness contained five definitions of how similar two answers are."""
     source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")
     assert "from harness.results.agreement import" in source
     assert not re.search(r"linalg\.norm|isclose|frombuffer", source)

@@ -1,4 +1,4 @@
-"""`check` in special cases: a missing part, a number of warnings, or a run without a schedule."""
+"""`check` in special cases: a missing part, a wrong count of warnings, or a run without a schedule."""
 
 import json
 import shutil

@@ -43,7 +43,7 @@ def test_every_study_is_known_by_its_file() -> None:
 
 
 def test_check_of_a_study_checks_each_run(study: Path, prints: Said) -> None:
-    """Bug: on the folder of a sweep, of --repeats or of a grid, `check` asked whether it is a run's folder."""
+    """Bug: on the folder of a sweep, a grid or --repeats, `check` asked whether it is a run's folder."""
     assert prints("check", study).splitlines() == [
         f"{study}: its files match SHA256SUMS",
         f"{study}/run-1: {VALID}",

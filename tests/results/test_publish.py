@@ -293,7 +293,7 @@ def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
 def test_short_names_and_arguments_bend_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers that look like a name stay, in text and in arrays; a name at the end of a path is removed."""
+    """Numbers that look like a name are kept, in text and in arrays; a name at the end of a path is removed."""
     monkeypatch.setenv("USER", "eva")
     config = {"scenario": "server", "backend": "ort", "meter": ["lamp.py:Lamp=100"]}
     settings = yaml.safe_dump({**config, "data_dir": "/scratch/eva"})

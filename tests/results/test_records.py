@@ -1,4 +1,4 @@
-"""Reading a foreign completions.npz takes only as much memory as the file has bytes."""
+"""Reading a foreign completions.npz takes no more memory than the size of the file."""
 
 import io
 import zipfile

@@ -39,7 +39,9 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
 
 
 def test_official_run_notes_that_its_backend_waited() -> None:
-    """Bug: only `submit pack` reported the waiting, after all runs, and mistook waiting for a core for sleeping."""
+    """Bug: only `submit pack`, after all runs, reported that the backend had waited, and it counted waiting for a core
+    as sleep.
+    """
     used = {**ENDED["used"], "cpu_s": 0.0, "run_queue_s": 0.0}
 
     def notes(**changed: Any) -> list[str]:
@@ -94,8 +96,8 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
 def test_plan_shows_the_actual_cores_of_loadgens_thread(
     ended: Any, issuer: list[int] | None
 ) -> None:
-    """Bug: the plan showed the remaining cores, although the entry of a shared dispatcher belongs to the first
-    instance.
+    """Bug: the plan listed the remaining cores for LoadGen's thread, although with a shared dispatcher this thread runs
+    the first instance.
 
     A run that died did not report its cores, so the planned cores are shown.
     """

@@ -80,7 +80,7 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
 
 
 def test_run_whose_requests_were_all_cancelled_says_so(tmp_path: Path) -> None:
-    """Bug: the stated reason was that LoadGen's log is missing, and `check` reported a contradiction."""
+    """Bug: the stated reason was that LoadGen's log was missing, and `check` reported a contradiction."""
     dialect = replace(VLLM, first_s=0.5, gap_s=0.02)
     status, result = ran(tmp_path, dialect, *LOOP, "--queries", "40", "--cancel", "100%@5ms")
     assert status == 4

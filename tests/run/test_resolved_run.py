@@ -27,7 +27,7 @@ sys.addaudithook(note)
 
 
 def digits(folder: Path) -> Path:
-    """Copies the manifest of the digits with its files."""
+    """Copies the digits model's manifest and files."""
     for name in ("digits.yaml", "digits.onnx"):
         shutil.copy(MODELS_DIR / name, folder)
     return folder / "digits.yaml"

@@ -146,7 +146,7 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
 def test_loadgen_receives_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
-    """MLPerf's TEST06 compares the id with the answer. told: bytes; a text has no ids."""
+    """MLPerf's TEST06 compares the id with the answer. told: number of bytes of the id; 0 for a text, which has no ids."""
     dialect = replace(VLLM, per_chunk=2)
     both = (*SERVER, "--mode", "both", "--metric", "exact_match", *OF_TOKENS)
     ran(tmp_path, dialect, *both, *words)
@@ -166,7 +166,7 @@ def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
     # Each stream has 6 tokens in 3 chunks, or 7 tokens in 4 chunks. A busy server sends all chunks late, but records
-    # the times at which it really sends.
+    # the actual sending times.
     streams = sent_ns[-QUERIES:]
     gaps_ns = [later - earlier for sent in streams for earlier, later in pairwise(sent)]
     assert tokens["chunk_gap_ns"]["p50"] == pytest.approx(median(gaps_ns), rel=0.25)

@@ -1,4 +1,4 @@
-"""Tests of searches run in a separate folder together with their results."""
+"""Runs the tests of searches in a separate folder, which also receives their results."""
 
 from pathlib import Path
 

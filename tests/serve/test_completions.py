@@ -30,7 +30,7 @@ def test_the_served_model_is_listed(server: Server) -> None:
 
 
 def test_streams_and_whole_replies_of_many_clients_have_the_same_tokens(server: Server) -> None:
-    """There are more prompts than rows, so new prompts join when others end."""
+    """The prompts outnumber the rows, so new prompts join when others end."""
     wanted = {prompt: server.complete(prompt, return_token_ids=True) for prompt in PROMPTS}
 
     def streamed(prompt: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The loop with real sockets: order, long answers, closing, misbehaving clients, and its end."""
+"""Tests the loop with real sockets: order, long answers, closing, misbehaving clients, and the end of the loop."""
 
 import select
 import socket

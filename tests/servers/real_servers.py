@@ -102,7 +102,7 @@ def environment(cache: Path, name: str) -> Path:
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
     """Installs the packages, or skips the test with pip's reason if the packages are not available."""
-    # Few of the packages are imported, so pip need not compile them.
+    # Few of the packages are imported, so pip skips compiling them.
     words = [
         str(folder / "bin/pip"),
         "install",
@@ -301,7 +301,7 @@ def _started(
     path: str = "v2/models/digits/ready",
     ready_s: float = READY_S,
 ) -> Iterator[str]:
-    """Runs the server until the caller has finished. path: replies with 200 when the server is ready."""
+    """Runs the server until the caller has finished. path: path that returns status 200 once the server is ready."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(

@@ -1,5 +1,5 @@
-"""The remote backend openai with vLLM and transformers' server, which serve the embedded language model, and with
-llama.cpp.
+"""Tests the remote backend openai with llama.cpp, and with vLLM and transformers' server, which serve the embedded
+language model.
 """
 
 import json

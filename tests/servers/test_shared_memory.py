@@ -32,7 +32,7 @@ def regions(url: str) -> list[dict[str, Any]]:
 
 
 def nothing_is_left(url: str) -> bool:
-    """Waits a little, because another test may use a region for a short time."""
+    """Returns whether no region is left; waits up to 5 s, because another test may use a region for a short time."""
     deadline_s = time.monotonic() + 5
     while regions(url) or any(REGIONS.glob("mlperf-harness-*")):
         if time.monotonic() > deadline_s:

@@ -217,7 +217,9 @@ class Process:
         self._at_ns = self._world.clock.now_ns + after_s * 1e9
 
     def _advance(self, until_ns: float) -> bool:
-        """Returns whether a step was done by `until_ns`; otherwise the clock shows `until_ns`."""
+        """Performs the next step if it is due by `until_ns`, or else moves the clock to `until_ns`; returns whether a
+        step was performed.
+        """
         self._world.waited()
         if self._status is not None or self._at_ns > until_ns:
             assert until_ns < math.inf, "the supervisor waits forever"

@@ -246,8 +246,8 @@ def _is_stoppable() -> bool:
 
 @contextmanager
 def signalled(at: int) -> Iterator[list[int]]:
-    """Sends SIGTERM at call number `at` to a function of WATCHED. Yields a list whose item is the number of calls so
-    far.
+    """Sends SIGTERM at the `at`-th call of a function in WATCHED. Yields a list whose only item is the number of calls
+    so far.
     """
     calls = [0]
 

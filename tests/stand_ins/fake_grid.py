@@ -30,8 +30,8 @@ def precision_of(config: RunConfig) -> str:
 
 
 class Runs:
-    """Stands in for runs, which are VALID. ends: maps the number of a run to a different end, which is a reason's code
-    with the exit status, or an error that is raised.
+    """Stands in for runs, which are VALID unless `ends` maps the run's number to something else: a (reason's code,
+    exit status), or an error to raise.
     """
 
     def __init__(self, ends: Mapping[int, tuple[str, int] | HarnessError] | None = None) -> None:

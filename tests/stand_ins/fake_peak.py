@@ -49,9 +49,9 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 
 class System:
     """Stands in for a system that is VALID up to `peak` queries/s or samples per query. broken: maps the number of a
-    run to a different end, which is a reason's code with the exit status, or an error that is raised. fastest_ns: maps
-    the number of a run to its least latency, if the latency is not 1 us. model_ns: time of a batch of one in bare
-    loops. final: reasons of complete runs, whose folder therefore has its final name.
+    run that is not VALID to a (reason's code, exit status), or to an error to raise. fastest_ns: maps the number of a
+    run to its least latency, if the latency is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons
+    of complete runs, whose folder therefore has its final name.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ LABELS = np.arange(10)
 
 
 class Backends:
-    """speed: maps (backend, round from 0) to samples/s. ends: maps the number of a run to a different end, which is a
-    reason's code with the exit status, or an error that is raised. answers: maps a backend to its answers by sample, or
-    to the error at its start.
+    """speed: maps (backend, round from 0) to samples/s. ends: maps the number of a run that is not VALID to a
+    (reason's code, exit status), or to an error to raise. answers: maps a backend to its answers by sample, or to the
+    error at its start.
     doubted: backends whose runs have a doubt about the machine.
     """
 

@@ -1,5 +1,5 @@
-"""A good submission for all tests; stand-in runs have no journal, so these tests neither compare their files nor open
-their data set.
+"""A good submission for all tests; stand-in runs have no journal, so these tests neither compare the runs' files nor
+open the data set.
 """
 
 from pathlib import Path

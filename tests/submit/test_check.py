@@ -223,7 +223,7 @@ def test_an_empty_or_wrong_folder_has_no_results(tmp_path: Path) -> None:
 
 
 def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
-    """Uses a log such as a run with many warnings writes; the limit counts only this process's CPU time."""
+    """Uses a log as large as the log of a run with many warnings; the limit counts only this process's CPU time."""
     file = tree / SERVER / RUN / DETAIL
     lines = file.read_text().splitlines(keepends=True)
     filler = next(line for line in lines if "generic_message" in line)
@@ -332,7 +332,7 @@ def test_mistakes_in_the_command_are_reported_in_one_line(words: str, told: str)
 
 
 def test_result_includes_findings_of_the_folders_above_it() -> None:
-    """A fault in the root, in the submitter's folder or in the system counts for each result below the fault."""
+    """A fault in the root, in the submitter's folder or in the system counts for each result in the folders below it."""
     path = f"{CLOSED}/Server"
     above = [
         *("results.csv", "closed/x.md", "closed/LabOrg/src", SYSTEM, "closed/LabOrg/results/box"),

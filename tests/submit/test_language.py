@@ -473,7 +473,7 @@ def test_a_score_that_is_missing_is_out_of_bounds(text: str, found: list[str]) -
         ("Offline", "[\n...\n]", ["accuracy-log"]),
         # The log may be missing, because the official checker requires only the text.
         ("Offline", None, []),
-        # A log of more than a MiB, as a model that reasons writes it.
+        # The log exceeds one MiB, like the log of a reasoning model.
         ("Offline", rows(([*range(5, 200_000), END], 3)), ["audit-failed"]),
     ],
 )

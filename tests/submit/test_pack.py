@@ -270,7 +270,7 @@ def test_rehearsal_is_marked_everywhere_and_accepts_any_run(tmp_path: Path) -> N
     checked = validate(found.tree, ROUND)
     assert checked.findings[0].rule == "rehearsal"
     assert {f.rule for f in checked.findings[1:]} == {"accuracy-text"}
-    # The runs have full length and use the round's data.
+    # The runs are full-length and use the round's data.
     assert {f.rule for f in checked.counted(shortened=True)} == {"accuracy-text"}
     assert (found.tree / "REHEARSAL.md").is_file()
     top = found.tree / "closed/Rehearsal"

@@ -425,9 +425,7 @@ WITHOUT_MODEL = "a run without --model uses digits, which is not the model of re
 def test_the_model_of_another_benchmark_is_a_problem(
     benchmark: str, model: str | None, more: dict[str, Any], told: list[str], tmp_path: Path
 ) -> None:
-    """Bug: `--benchmark bert-99 --model resnet50` was planned without a message, and without --model `digits` was
-    measured.
-    """
+    """Bug: `--benchmark bert-99 --model resnet50` was planned silently, and without --model `digits` was measured."""
     options = {"backend": "ort", **({"model": model} if model else {})}
     request = replace(
         CLOSED, category="edge", scenarios=(), benchmark=benchmark, options=options, **more

@@ -170,7 +170,7 @@ def test_checkout_is_checked_before_the_first_run(
     told = capsys.readouterr()
     assert "SingleStream-performance  missing  20:50" in told.out
     assert f"{tmp_path}/power-dev/ptd_client_server/client.py does not exist" in told.err
-    # A request is valid whatever the working directory is.
+    # A request is valid in any working directory.
     assert main(["submit", "plan", *words]) == 0
     assert main(["submit", "run", "--work", "w"]) == 2
     assert "does not exist" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def all_of(sock: socket.socket) -> bytes:
 
 
 def reply_of(sock: socket.socket) -> tuple[bytes, bytes]:
-    """Reads (head, body) with the help of Content-Length."""
+    """Reads the head and the body; the header Content-Length states the size of the body."""
     data = b""
     while HEAD not in data:
         part = sock.recv(1)

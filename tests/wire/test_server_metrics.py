@@ -109,7 +109,7 @@ def test_grpc_address_has_no_metrics_page() -> None:
     ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/a", "/a/metrics")]
 )
 def test_the_page_is_beside_a_version_in_the_url(url: str, page: str) -> None:
-    """Bug: the harness requested /v1/metrics, so the server's metrics were missing without a message."""
+    """Bug: the harness requested /v1/metrics, so the server's metrics were silently missing."""
     urls = [f"http://127.0.0.1:8000{url}"]
     config = RunConfig.of(scenario="offline", backend="openai", url=urls)
     assert [server.address.prefix for server in metrics_pages(config)] == [page]

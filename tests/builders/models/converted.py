@@ -25,7 +25,7 @@ def mnn_file(onnx: Path, path: Path) -> Path:
 
 
 def pnnx(cache: Path) -> Path:
-    """Returns the path of the package's program. Installs the package once, without PyTorch, which the program does not
+    """Returns the path of the `pnnx` program. Installs the package once, without PyTorch, which the program does not
     need.
     """
     folder = cache / PNNX
@@ -43,7 +43,9 @@ def pnnx(cache: Path) -> Path:
 
 
 def ncnn_files(program: Path, onnx: Path, shapes: str, folder: Path) -> Path:
-    """Returns the path of the model's .param; its .bin lies next to it. shapes: the inputs' shapes, e.g. [1,3,224,224]."""
+    """Returns the path of the model's .param; its .bin lies next to it. shapes: the inputs' shapes, such as
+    [1,3,224,224].
+    """
     source = folder / onnx.name
     source.write_bytes(onnx.read_bytes())
     command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]

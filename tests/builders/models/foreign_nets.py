@@ -147,7 +147,7 @@ def optimised(source: Path, path: Path, level: str) -> Path:
     """Saves the model as optimised by ONNX Runtime. level: BASIC, EXTENDED or ALL."""
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
-    # Hides a warning of ONNX Runtime: the file fits only this machine.
+    # Hides ONNX Runtime's warning that the file fits only this machine.
     options.log_severity_level = 3
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     options.optimized_model_filepath = str(path)
@@ -232,7 +232,7 @@ def with_einsum(path: Path) -> Path:
 
 
 def with_branch(path: Path) -> Path:
-    """Writes a product, followed by an If whose branches scale it."""
+    """Writes a product, followed by an If whose branches scale the product."""
     node = onnx.helper.make_node
     net = Net()
     two = onnx.numpy_helper.from_array(np.float32(2), "two")

@@ -39,7 +39,7 @@ def wheel(
 
 
 def tarball(folder: Path, file_name: str, files: Mapping[str, bytes], top: str = "package") -> Path:
-    """Writes an npm package; all files lie in its folder `top`."""
+    """Writes an npm package with all files in the folder `top`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name
     with tarfile.open(path, "w:gz") as out:

@@ -171,11 +171,13 @@ MODELS: Mapping[str, Model] = {
         {"ids": ROWS},
     ),
 }
-"""Maps a name to (graph in ONNX's text format, shapes of its tables, number of rows by the input that selects them)."""
+"""Maps a name to (graph in ONNX's text format, shape of each table, number of rows that each input can select)."""
 
 
 def saved(graph: str, tables: Mapping[str, Sequence[int]], folder: Path, **how: Any) -> Path:
-    """Returns the graph with its tables filled with ones. Skips the test if the onnx package is missing."""
+    """Writes the graph with its tables filled with ones, and returns the file's path. Skips the test if the onnx
+    package is missing.
+    """
     onnx = pytest.importorskip("onnx")
     opsets = '<ir_version: 9, opset_import: ["" : 17, "vendor": 1, "com.microsoft": 1]>'
     model = onnx.parser.parse_model(f"{opsets} net {graph}")

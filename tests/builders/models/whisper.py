@@ -1,5 +1,5 @@
-"""A Whisper with random weights and one layer each in encoder and decoder; inputs, outputs and files match the real
-model's.
+"""A Whisper with random weights, one layer in the encoder and one in the decoder; inputs, outputs and files match the
+real model's.
 
 Each token is a word. The two folders hold the same network, one for ONNX Runtime GenAI and one for OpenVINO GenAI.
 """
@@ -233,7 +233,7 @@ class _Graph:
         return self("Transpose", split, perm=[0, 2, 1, 3], out=out)
 
     def attend(self, query: str, seen: Sequence[str], sharp: float, bias: str = "") -> str:
-        """Returns the attention of the queries to the keys and values. bias: added to the scores."""
+        """Returns the attention output for the queries, keys and values. bias: added to the scores."""
         keys, values = seen
         turned = self("Transpose", keys, perm=[0, 1, 3, 2])
         scale = np.float32(sharp * _HEAD**-0.5)
@@ -284,8 +284,8 @@ def _encoder(features: str, states: str, *, cross: bool) -> Any:
 
 
 def _decoder(*, cross: bool) -> Any:
-    """Returns the decoder. cross: whether the decoder takes keys and values computed from the encoder's states instead
-    of the states.
+    """Returns the decoder. cross: the decoder takes keys and values computed from the encoder's states, instead of the
+    states.
     """
     graph = _Graph(5)
     one, zero = graph.put(1), graph.put(0)

@@ -60,7 +60,7 @@ def detail(path: str, changes: Mapping[str, Any]) -> Mutation:
 
 
 def before(path: str, key: str, first: object) -> Mutation:
-    """Inserts a second line of a key before LoadGen's own line; checkers read the first line."""
+    """Inserts a second line with the same key before LoadGen's own line; checkers read the first line."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -94,7 +94,7 @@ def scaled(factor: float) -> Mutation:
 
 
 def few_answers(count: int) -> Mutation:
-    """Reduces the number of answers in TEST01, in its log and in its text."""
+    """Reduces the number of TEST01's answers, both in the log and in the text."""
     text = f"{SERVER}/TEST01/verify_accuracy.txt"
     return all_of(
         put(f"{SERVER}/TEST01/{ACC}/{ACCURACY}", accuracy_log(count)),

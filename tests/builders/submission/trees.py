@@ -121,7 +121,7 @@ def changed_log(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def another_run(text: str, name: str) -> str:
-    """Returns the log that a second run on the same system would write. The log is always the same for the same name."""
+    """Returns the log that a second run on the same system would write. The log is always the same for a given name."""
     number = crc32(name.encode())
     at = datetime(2026, 11, 21) + timedelta(seconds=number % 80_000)  # noqa: DTZ001 - only text
     text = re.sub(r'"pid": \d+', f'"pid": {1000 + number % 50_000}', text)
@@ -364,7 +364,7 @@ def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
 
 
 def server(**changes: Any) -> Mutation:
-    """Changes values in the log of the closed Server run; the next functions change the logs of the other scenarios."""
+    """Changes values in the log of the closed Server run; the functions below change the logs of the other scenarios."""
     return log(f"{SERVER}/{RUN}", **changes)
 
 

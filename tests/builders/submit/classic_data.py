@@ -27,7 +27,7 @@ DEPTH = 128
 
 
 def resnet(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Writes images of a single grey level each; the level is the class. Returns the manifest and the data."""
+    """Writes images, each in a single grey level, which is also its class. Returns the manifest and the data."""
     data = work / "imagenet"
     data.mkdir(parents=True)
     greys = [20 + 15 * k for k in range(COUNT)]

@@ -179,7 +179,7 @@ def all_of(*changes: Change) -> Change:
 
 
 def moved(old: int, new: int) -> Change:
-    """Gives a point another concurrency, and renames its folder to match."""
+    """Changes a point's concurrency, and renames its folder to match."""
     return all_of(
         point((old,), concurrency=new),
         rename(in_point("", old), in_point("", new)),
@@ -211,7 +211,7 @@ def more_tokens(tree: Path) -> None:
 
 
 WITHOUT_UTILISATION = system(EVERY, tps_utilization=None)
-"""Removes the key `tps_utilization`, because the checker checks the value only in trees that contain this key."""
+"""Removes `tps_utilization`, because the checker checks the utilisation only in trees that contain this key."""
 
 
 def stored(key: str, factor: float) -> Change:
@@ -265,7 +265,9 @@ def copied_result(tree: Path) -> None:
 
 
 def scaled(series: str, factor: float, *keys: str) -> Change:
-    """Multiplies numbers of a series, or all its numbers if `keys` is empty; leaves the histogram unchanged."""
+    """Multiplies the numbers at `keys` in a series (all its numbers if `keys` is empty); leaves the histogram
+    unchanged.
+    """
 
     def change(tree: Path) -> None:
         path = point_path(tree, 16) / "result_summary.json"
@@ -325,7 +327,7 @@ def nodes(tree: Path) -> list[dict[str, Any]]:
 
 
 def as_model(part: str, model: str, value_w: float, kind: str, source: str) -> Change:
-    """Names the model of a part in the power description, with its stated TDP."""
+    """Sets a part's model in the power description, and the TDP stated for this model."""
     stated = {"value_w": value_w, "source_type": kind, "source": source}
     changed = power_part(part, model=model, tdp_per_unit=stated)
     return all_of(power(), changed)
@@ -434,7 +436,7 @@ BREAKS = (
     Break("another data set", score(dataset_name="other"), ("accuracy-set",), "P"),
     Break("1,000 scored", score(unit_samples=1000), ("accuracy-samples",), "E"),
     Break("an incomplete score", score(complete=False), ("accuracy-missing",), "P"),
-    # Breaks of the descriptions of system and power.
+    # Breaks of the system and power descriptions.
     Break("another system at one point", system(system_name="other"), ("systems-differ",), "E"),
     Break("another batch at one point", system(batch=8), (), "P"),
     Break("no kinds of nodes", system(EVERY, node_types=[]), ("system-value",), "P"),

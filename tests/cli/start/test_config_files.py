@@ -259,7 +259,7 @@ def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Call
     ("words", "kept", "told"),
     [
         ("", (1, 1, 4, 900), ""),
-        # The command line sets the value that the file has, so nothing changes.
+        # The command line sets the same value as the file, so nothing changes.
         ("--scenario server", (1, 1, 4, 900), ""),
         ("--slo p99=9ms", (1, 1, 4, None), "--queries left out, because the command line sets --slo"),
         ("--instances 2", (2, None, 4, 900), "--threads left out, because the command line sets --instances"),
@@ -292,7 +292,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 def test_a_model_file_is_kept_with_the_options_it_was_written_for(
     called: Called, words: str, keeps: bool, sets: str
 ) -> None:
-    """Bug: with `model_file: int8.onnx` and `--backend ort`, the float32 file was measured without a message."""
+    """Bug: with `model_file: int8.onnx` and `--backend ort`, the float32 file was silently measured."""
     file = write("my.yaml", "model_file: int8.onnx\n")
     config = called(CONFIG_FLAG, file, "--scenario", "offline", *words.split())
     assert config.model_file == (Path("int8.onnx") if keeps else None)
@@ -301,7 +301,9 @@ def test_a_model_file_is_kept_with_the_options_it_was_written_for(
 
 
 def test_an_option_set_to_false_excludes_nothing(called: Called) -> None:
-    """Bug: every config.yaml contains `pin: false` and `mlperf: false`, which dropped options of the file before it."""
+    """Bug: every config.yaml contains `pin: false` and `mlperf: false`, and these values dropped options from the file
+    before it.
+    """
     write("a.yaml", "oversubscribe: true\nqueries: 100\n")
     write("b.yaml", "pin: false\nmlperf: false\n")
     config = called(CONFIG_FLAG, "a.yaml", CONFIG_FLAG, "b.yaml", *SERVER)

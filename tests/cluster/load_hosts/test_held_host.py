@@ -29,7 +29,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread.start()
     yield number
     host.stop()
-    # A connection wakes the waiting accept, which does not notice that its socket is closed.
+    # A connection wakes the waiting `accept` call, which does not notice that its socket has been closed.
     with socket.socket() as waking:
         waking.connect_ex(("127.0.0.1", number))
     thread.join(SLACK_S)
@@ -37,7 +37,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def answers(port: int) -> bool:
-    """Returns whether a run, which reports a different version, soon gets a reply."""
+    """Returns whether the host soon refuses a run that reports a different version."""
     with socket.create_connection(("127.0.0.1", port), SLACK_S) as sock:
         channel = Channel(sock)
         channel.send("setup", code={}, setup={})

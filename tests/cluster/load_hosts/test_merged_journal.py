@@ -37,7 +37,7 @@ def remote_journal(capacity: int) -> Journal:
 def fill(
     share: Share, sizes: Sequence[int], seed: int, *, stamped: bool = True, start_ns: int = START_NS
 ) -> None:
-    """Answers the host's queries in batches of these sizes, one after the other, out of order."""
+    """Answers the host's queries in batches of these sizes; the batches come in random order."""
     journal, part = share.journal, share.part
     journal.start_ns = start_ns
     stored = schedule.read_stored(str(share.plan.schedule))

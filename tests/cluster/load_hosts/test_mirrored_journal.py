@@ -40,7 +40,7 @@ def test_four_hosts_with_separate_clocks_merge_exactly(
     seed: int,
 ) -> None:
     """The percentiles equal the percentiles of all raw latencies together, and the union of the schedules equals
-    LoadGen's to the ns.
+    LoadGen's schedule to the ns.
     """
     whole = plan("server", query_count=queries, journal_samples=queries, load_hosts=4)
     shares, raw = [], []

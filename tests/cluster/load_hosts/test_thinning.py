@@ -84,7 +84,7 @@ def test_hosts_get_equal_shares_and_their_streams_stay_poisson() -> None:
         assert len(part) == pytest.approx(50_000, rel=0.02)
         gaps_s = np.diff(after_ns[part]) / 1e9
         assert gaps_s.mean() == pytest.approx(4 / QPS, rel=0.02)
-        # In an exponential distribution, the deviation equals the mean.
+        # In an exponential distribution, the standard deviation equals the mean.
         assert gaps_s.std() == pytest.approx(4 / QPS, rel=0.03)
 
 

@@ -53,7 +53,7 @@ class Raylets:
         self.pids: list[int] = []
         """Process ids of the raylets."""
         self.address: str
-        """The address of the head that raylets connect to."""
+        """The head's address, to which raylets connect."""
         self.head: list[int]
         """Process ids of the head."""
         self.address, self.head = self._told()
@@ -112,7 +112,7 @@ def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 @contextmanager
 def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
-    """Starts a cluster; commands that are started within the block have its token.
+    """Starts a cluster; commands started within the block use the cluster's token.
 
     host: this machine's address for all processes; '': Ray chooses. settings: Ray's environment variables.
     """

@@ -1,4 +1,4 @@
-"""Messages about a Ray cluster before and while its nodes are taken, with a stand-in for Ray."""
+"""Messages before and while a run reserves nodes of a Ray cluster, with a stand-in for Ray."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A command on a node, without Ray: its files, its output and its end."""
+"""Tests a command on a node, without Ray: its files, its output and how it ends."""
 
 import json
 import socket

@@ -110,7 +110,7 @@ def test_a_lost_node_is_detected_by_the_connection_and_the_run_continues(
 def test_the_death_of_a_raylet_loses_no_answer_and_its_node_ends(
     tmp_path: Path, cluster: Raylets
 ) -> None:
-    """No batch travels through Ray, and a Ray worker outlives its raylet for a while."""
+    """No answer is lost, because no batch travels through Ray and a Ray worker outlives its raylet for a while."""
     out = tmp_path / "run"
     hosts: list[int] = []
 

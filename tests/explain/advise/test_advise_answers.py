@@ -1,4 +1,4 @@
-"""Answers of `advise` from hand-made records whose numbers can be checked by hand."""
+"""Conclusions of `advise` from hand-made records whose numbers can be checked by hand."""
 
 import json
 import math
@@ -155,7 +155,7 @@ def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:
         ("Concat", "moves numbers only"),
         ("ReorderOutput", "inserted by the runtime"),
     ]
-    # Nothing is left between the kernels, because five kernels of 4 ms make up the whole run.
+    # No time is left between the kernels, because five kernels of 4 ms make up the whole run.
     assert document["between_ns"] == 0
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 

@@ -197,8 +197,8 @@ def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("maker_ns", "readers_ns", "left_ns"),
     [
-        # As a brick, the maker converts its tensor back, and each reader converts the tensor again; the model needs
-        # neither conversion.
+        # In separate bricks, the maker converts its tensor back, and each reader converts the tensor again; the model
+        # needs neither conversion.
         (7, (3, 2), 0),
         # One reader takes the plain layout, so the model converts the tensor back once.
         (7, (3, 0), 7),
@@ -369,7 +369,7 @@ def test_a_run_is_stored_whole_and_shown_again_from_its_files(tmp_path: Path, pr
         assert model["layers"] == len(content["models"][name]["layers"])
     assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
     assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
-    # A second call has nothing to run; a larger model of the same bricks has nothing to run, either.
+    # Neither a second call nor a larger model made of the same bricks has anything to run.
     assert "run         0 of " in prints(*_bricks(str(one), *common, str(tmp_path / "again")))
     larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
     assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))

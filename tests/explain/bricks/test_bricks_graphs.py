@@ -458,7 +458,7 @@ def test_external_weights_are_made_up_like_the_others(tmp_path: Path, make: Any)
 
 
 def test_sizes_of_a_step_come_from_its_manifest(tmp_path: Path) -> None:
-    """Bug: the number of frames in a sequence was taken for the size of a frame, and the state had no batch size."""
+    """Bug: the number of frames in a sequence was mistaken for the size of a frame, and the state had no batch size."""
     from tests.builders.models import recurrent_nets
 
     path = recurrent_nets.gru_time_major(tmp_path / "m.onnx", None, None)

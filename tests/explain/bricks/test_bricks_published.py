@@ -71,7 +71,7 @@ def test_another_user_can_run_and_store_published_bricks(
     assert "construction" in output
     assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
     assert output.endswith(capsys.readouterr().out)
-    # The owner's model consists of the same bricks, so `bricks` runs none again.
+    # The owner's model consists of the same bricks, so `bricks` runs none of them again.
     assert not any(
         b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()
     )
@@ -122,7 +122,7 @@ def _another_brick(public: Path, index: dict[str, Any]) -> None:
 
 
 def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
-    """Stores a name that is not valid text, which protobuf returns as bytes."""
+    """Stores a name that is not valid text, so protobuf returns the name as bytes."""
     first = index["bricks"][0]
     path = public / first["file"]
     path.write_bytes(path.read_bytes().replace(b"Conv", b"Con\xff"))

@@ -66,8 +66,8 @@ def test_every_built_in_backend_reports_its_phases(
 def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digits are available for all frameworks except tract and trees. Two more formats, NNEF and ORT's own, are
-    made from ONNX.
+    """The digits model exists for all frameworks except tract and trees. Two more formats, NNEF and ORT's own, are made
+    from ONNX.
     """
     pytest.importorskip("onnx")
     content = _measured(
@@ -140,7 +140,7 @@ def test_a_stopped_command_keeps_only_the_finished_trials(
 
 
 def test_the_bars_begin_at_the_start_of_the_process_like_the_headline() -> None:
-    """Bug: the headline counted from the start of the process, and the bars began after the import."""
+    """Bug: the headline counted from the start of the process, but the bars began after the import."""
     drawn = phases("", "", {"cold": [TRIAL]})
     names = [trace["name"] for trace in drawn.data]
     assert names[:2] == ["start of the process", "import of the framework"]

@@ -165,8 +165,8 @@ def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def is_accounted(made: dict[str, list[dict[str, Any]]]) -> bool:
-    """Returns whether each node has a kernel or a reason, kernels and named overhead add up to the call, and no time is
-    negative.
+    """Returns whether each node has a kernel or a reason, kernels and named overhead add up to the call's time, and no
+    time is negative.
     """
     parts = {row["part"]: row["time_ns"] for row in made["accounted"]}
     own = [ns for part, ns in parts.items() if part[0] != "=" and part != "less the profiler"]
@@ -199,7 +199,7 @@ def test_openvino_kernels_of_digits_are_accounted_for(tmp_path: Path) -> None:
 def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
     from harness.backends.parts.openvino_kernels import last_mean_ns
 
-    # The own time of the four calls is 90, 30, 30 and 30 us.
+    # The four calls take 90, 30, 30 and 30 us; each list entry is the mean of all calls so far.
     means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]
     assert last_mean_ns(means, 3) == {"conv": 30_000}
     assert last_mean_ns(means, 4) == {"conv": 45_000}
@@ -233,7 +233,8 @@ def test_openvino_kernels_of_the_light_topologies_are_mapped_whole(name: str) ->
     mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
     shares = [between_kernels(one.profile) for one in tries]
-    # Other programs interrupt some of the calls, either within kernels or between kernels.
+    # The test uses the share closest to zero, because other programs interrupt some calls, within kernels or between
+    # them.
     assert abs(min(shares, key=abs)) <= 0.1
 
 

@@ -269,7 +269,7 @@ def test_every_library_has_peaks_and_reports_matrix_unit_use() -> None:
     assert len(notes) == len(set(notes))
     for row in gemm["rows"]:
         assert row["matrix_unit"] in ("used", "not used", "unknown")
-        # If several rows share the sentence of evidence, the report prints it once, as a note.
+        # If several rows share the same evidence, the report prints it once, as a note.
         assert row.get("evidence") or notes
         assert row["peak_FLOP_per_s"] > 1e8
         assert row["CV_share"] >= 0

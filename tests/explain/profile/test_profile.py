@@ -520,7 +520,8 @@ def test_a_stopped_profile_names_its_folder_and_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(config: RunConfig, **_: object) -> Finished:
-        # The signal arrives where the process may not be stopped, so the work ends before the signal is handled.
+        # The signal arrives in a section that must not be interrupted, so the section ends before the signal is
+        # handled.
         with stoppable():
             signal.raise_signal(signal.SIGTERM)
             return System(1.0)(config)
@@ -588,7 +589,7 @@ def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     assert len(nodes) == 175
     assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
     assert all(row["kernels"] or row["eliminated"] for row in nodes)
-    # In version 1.31, fusion turns 175 nodes into 58 kernels.
+    # In ONNX Runtime 1.31, fusion turns 175 nodes into 58 kernels.
     assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70
     assert column(out, "types", "type")[0] == "Conv"
     parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}

@@ -123,7 +123,7 @@ def test_mistakes_are_reported_in_one_line_each(refuses: Said) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
 def test_valgrind_counts_the_same_for_the_same_call(tmp_path: Path) -> None:
-    """Uses the null backend, because its start is the fastest and takes only a minute."""
+    """Uses the null backend, because it starts the fastest, within a minute."""
     out = tmp_path / "p"
     arguments = ["--backend", "null", "--levels", "library", "--counters", "valgrind", "--quiet"]
     assert main(["profile", *arguments, "--no-report", "--out", str(out)]) == 0

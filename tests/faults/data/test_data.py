@@ -159,7 +159,7 @@ def test_a_metric_for_other_answers_is_refused_before_the_run(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> None:
-    """Bug: the harness noticed only after the performance run and the accuracy run that scores are not labels."""
+    """Bug: the harness noticed that scores are not labels only after the performance run and the accuracy run."""
     digits = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     digits["files"] = {"onnx": {**digits["files"]["onnx"], "path": "digits.onnx"}}
     digits["outputs"] = [{"name": "logits"}]

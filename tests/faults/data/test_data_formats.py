@@ -123,7 +123,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
 
 
 def manifest(folder: Path, **changed: object) -> Path:
-    """Writes a manifest of the digits for the null backend, which answers with ten zeros."""
+    """Writes a manifest of the digits model for the null backend, which answers with ten zeros."""
     content = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text())
     path = folder / "m.yaml"
     path.write_text(yaml.safe_dump({**content, "files": {}, **changed}))

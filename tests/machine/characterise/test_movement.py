@@ -28,8 +28,8 @@ def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
     assert points.keys() == WAYS.keys()
     times = {way: result(point) for way, point in points.items()}
     assert all(one["came_back_the_same"] for one in times.values())
-    # The order of pipes, sockets and HTTP is not checked, because it depends on the machine, which other tests use,
-    # too.
+    # The order of pipes, sockets and HTTP is not checked, because it depends on what other tests run on the machine at
+    # the same time.
     assert times["in process"]["ns"] < min(
         one["ns"] for way, one in times.items() if way != "in process"
     )

@@ -1,4 +1,4 @@
-"""A point is timed long and often enough, and without the time between its calls."""
+"""Each point is timed for long enough and often enough, without the time between its calls."""
 
 import time
 from pathlib import Path

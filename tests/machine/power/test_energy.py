@@ -289,7 +289,7 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
 
 @pytest.mark.parametrize("source", [COUNTER, POWER])
 def test_more_power_than_any_machine_draws_gives_no_reading(source: PowerSource) -> None:
-    """Bug: a reading of 1e30 J was reported without a doubt."""
+    """Bug: a reading of 1e30 J was reported and caused no doubt."""
     at = stamps([100] * 20)
 
     def energy(watts: float) -> object:

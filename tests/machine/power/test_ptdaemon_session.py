@@ -1,6 +1,6 @@
 """With `--meter ptdaemon`, one command makes a complete session, and each error is one line.
 
-These tests use their own client (tests/stand_ins/power_dev.py); test_power_dev.py uses MLCommons'.
+These tests use their own client (tests/stand_ins/power_dev.py); test_ptdaemon_client.py uses power-dev's client.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""The cache keeps the right items, compared with a simulation on lists and with laws for any order of requests."""
+"""The cache keeps the right items: it agrees with a simulation on lists, and with laws that hold for any order of
+requests.
+"""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Sounds on a speech engine: tests the harness around an engine that recognises one word per second."""
+"""Tests the harness with a speech engine that recognises one word per second."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

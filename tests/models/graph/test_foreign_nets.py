@@ -391,7 +391,7 @@ def profiled(path: Path, feeds: dict[str, Any]) -> tuple[LayerProfile, list[Node
 
 
 def made(kind: str, folder: Path) -> Path:
-    """Writes the file of this kind, from the float32 original if the kind has an original."""
+    """Writes a file of the given kind, derived from the float32 original if the kind has one."""
     whole, path = nets.classifier(folder / "whole.onnx"), folder / f"{kind}.onnx"
     if kind in ("QDQ", "QOperator"):
         return nets.quantised(whole, path, kind)
@@ -547,7 +547,7 @@ def test_unknown_work_reports_a_missing_rule_or_shape() -> None:
 def test_multiplications_of_a_network_are_complete_or_absent(
     write: Any, shapes: dict[str, tuple[int, ...]], macs: int | None, tmp_path: Path
 ) -> None:
-    """Bug: only a part of the MACs was counted, and reported as the network's total without a message."""
+    """Bug: only a part of the MACs was counted, but silently reported as the network's total."""
     assert onnx_macs(write(tmp_path / "net.onnx"), shapes) == macs
 
 

@@ -93,7 +93,7 @@ def test_shapes_computed_in_the_graph_are_known(tmp_path: Path) -> None:
 
 
 def test_sizes_computed_by_the_model_determine_further_shapes(tmp_path: Path) -> None:
-    """Models compute such sizes when they cut position embeddings to the length of a text."""
+    """Models compute sizes when they cut position embeddings to the length of a text."""
     nodes = [
         onnx.helper.make_node("Shape", ["x"], ["whole"]),
         onnx.helper.make_node("Slice", ["whole", "one", "two"], ["length"]),

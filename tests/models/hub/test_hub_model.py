@@ -1,4 +1,4 @@
-"""Models from the HuggingFace Hub: the real client with a stand-in for the Hub's API, then without a network."""
+"""Tests models from the HuggingFace Hub with the real client and a stand-in for the Hub's API, then without a network."""
 
 import json
 import re
@@ -198,7 +198,7 @@ TENSORFLOW = ("savedmodel", "keras")
 
 
 def saved_model(prefix: str = "") -> dict[str, bytes]:
-    """Returns the files of a repository that contains the digits as a SavedModel below `prefix`, and other files."""
+    """Returns the files of a repository that contains the digits model as a SavedModel below `prefix`, and other files."""
     files = (p for p in SAVED.rglob("*") if p.is_file())
     inside = {f"{prefix}{p.relative_to(SAVED).as_posix()}": p.read_bytes() for p in files}
     return {**inside, "README.md": b"text", f"{prefix}pytorch_model.bin": b"1", "other/x.pb": b"2"}
@@ -218,7 +218,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    # README.md goes into the cache of the Hub, and not into the cache of the model.
+    # README.md goes into the Hub's cache, and not into the model's cache.
     repository.download("org/net", commit, "README.md")
     path = model.path(TENSORFLOW)
     assert path is not None

@@ -22,7 +22,9 @@ PUBLISHED = {
     "mobilenet_v2": (0.3008, 3_538_984),
     "vgg16": (15.47, 138_357_544),
 }
-"""10^9 MACs, and parameters including the moving statistics of batch normalisation."""
+"""Published values: MACs in units of 10^9, and the number of parameters including batch normalisation's moving
+statistics.
+"""
 
 FAST = ("mobilenet_v1", "mobilenet_v2")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in zoo.ZOO]

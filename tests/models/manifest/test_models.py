@@ -54,7 +54,8 @@ def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path
     (tmp_path / "user.conf").write_text("")
     conf = str(tmp_path / "user.conf")
     load = official_load("server", manifest.mlperf_model, conf, 10**6, held=7)
-    # For these benchmarks, LoadGen holds the whole data set: MLPerf's table means all 43 volumes, or has no row.
+    # LoadGen holds the whole data set, because MLPerf's table means all 43 volumes of 3d-unet and has no row for the
+    # others.
     whole_set = name == "3d-unet" or name in UNLISTED
     assert load.performance_count == (7 if whole_set else manifest.performance_count)
     slo = load_model(name).slo

@@ -73,7 +73,7 @@ def test_a_decoder_that_cannot_step_is_refused_in_one_line(outputs: object, prob
 
 
 def test_a_mask_that_is_passed_on_is_not_a_state(tmp_path: Path) -> None:
-    """Bug: the mask of an encoder was taken for a state, and its samples for sequences."""
+    """Bug: the mask of an encoder was mistaken for a state, and its samples for sequences."""
     pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 

@@ -201,11 +201,11 @@ def test_a_stream_has_separate_cores_even_without_pinning(
         (TWO, "server", {}, (0, 1)),
         (EIGHT, "server", {}, tuple(range(7))),  # the eighth core belongs to LoadGen
         (SMT, "server", {}, (0, 1, 2)),
-        # A wide instance is left out, because the threads may move to other cores.
+        # The plan has no wide instance, because the threads may move to other cores.
         (SMT, "server", {"instances": 2, "threads": 1}, ()),
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
-        # A wide instance is left out, because each instance has three threads.
+        # The plan has no wide instance, because each instance has three threads.
         (EIGHT, "server", {"instances": 2}, ()),
         (TWO, "offline", {}, ()),
         (TWO, "single-stream", {}, ()),
@@ -242,7 +242,7 @@ def test_one_thread_per_core_and_more_threads_than_cores_contradict() -> None:
     [
         ("offline", "mobilenet", {}, True),
         ("offline", "mobilenet", {"max_batch": 8}, False),
-        ("offline", "digits", {}, False),  # the manifest of digits sets the batch size
+        ("offline", "digits", {}, False),  # the manifest of the digits model sets the batch size
         ("server", "mobilenet", {}, False),
         ("multi-stream", "mobilenet", {}, False),
     ],

@@ -145,7 +145,7 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert str(tmp_path) not in " ".join([about["words"].replace(str(Path.cwd()), "")])
         kinds = sorted(link.partition(":")[0] for link in about["descriptors"])
         assert kinds.count("socket") == 1  # this socket is the channel for the harness's messages
-        # One shared memory holds the inputs, the other the outputs.
+        # One shared memory block holds the inputs, and the other holds the outputs.
         assert len([link for link in about["descriptors"] if "memfd" in link]) == 2
         assert about["temporary"] == "done"
         needs_landlock(backend)

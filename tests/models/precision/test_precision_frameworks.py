@@ -91,7 +91,7 @@ def test_converted_model_scores_like_fp32(
     made = call("harness.models.precision.made:make", request(form, precision), tmp_path / "log")
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
-    # The new file has a half or a quarter of the original size.
+    # The new file is half or a quarter as large as the original.
     assert path.stat().st_size < 0.6 * source.stat().st_size
     loaded = opened(backend, path)
     assert abs(top1(loaded) - 99.2) <= 0.5

@@ -132,7 +132,7 @@ def test_text_labels_are_refused_and_do_not_score_zero() -> None:
 
 
 def test_repeated_label_in_an_answer_is_refused() -> None:
-    """Bug: scores of a uint8 model were taken for a list of labels with the best label first."""
+    """Bug: scores of a uint8 model were mistaken for a list of labels with the best label first."""
     with pytest.raises(ValueError, match=r"has the same label twice, \[3, 0, 0, 7\]: .* `hook`"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})
 

@@ -202,7 +202,7 @@ def test_span_of_more_than_thirty_positions_is_ignored() -> None:
     long = logits(0, 30, length=40)
     long[9, 1] = 1.0
     found = scored(SquadF1("float32"), {0: long}, {0: label})
-    # The answer has 10 characters, 0 to 9, instead of 0 to 30.
+    # The answer consists of the ten words at positions 0 to 9, because the span from 0 to 30 is too long.
     assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))
 
 

@@ -66,7 +66,7 @@ def check_answers(file: str, compiled: str) -> None:
 
 
 def _replaced(program: Path, path: Path, found: str, put: str) -> Path:
-    """Returns the archive with a different text in its graph."""
+    """Returns the archive with one text in its graph replaced."""
     with zipfile.ZipFile(program) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             content = old.read(name)

@@ -219,7 +219,7 @@ def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int
 
 
 def test_description_names_integer_inputs_of_only_0_and_1() -> None:
-    """Bug: an embedding was measured on only two rows, both of them in the cache, without a message."""
+    """Bug: an embedding was silently measured on only two rows, both of them in the cache."""
     specs = (*SPECS, TensorSpec("ids", "int64", (None, 4)))
     integers = {spec.name for spec in specs if np.dtype(spec.dtype).kind != "f"}
     assert set(synthetic(1, specs).describe()["zero_or_one"]) == integers  # type: ignore[call-overload]

@@ -217,7 +217,7 @@ def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path)
     with np.load(tmp_path / "r/performance/run_1/completions.npz") as columns:
         sizes, batch = lengths[columns["index"]], columns["batch"]
     mixed = [b for b in np.unique(batch) if len(set(sizes[batch == b])) > 1]
-    # The batch in which the long rows end and the last batch may mix two lengths.
+    # Only two batches may mix lengths: the batch in which the long rows end, and the last batch.
     assert len(mixed) <= 2
     again = yaml.safe_load((tmp_path / "r/config.yaml").read_text())
     assert again["lengths"] == [f"sequence={tmp_path}/lengths.txt"]

@@ -95,7 +95,7 @@ def test_an_integer_that_no_type_holds_is_refused_and_for_floats_it_is_one(tmp_p
 
 
 def test_labels_of_a_column_are_of_one_kind(tmp_path: Path) -> None:
-    """A transcript may consist of digits only."""
+    """A transcript may consist only of digits."""
     for column, wanted in (("3 1.5 7", [3, 1.5, 7]), ("3 007 cat", ["3", "007", "cat"])):
         rows = "".join(f"1,2,{label}\n" for label in column.split())
         table = CsvDataset(setup(csv(tmp_path, f"a,b,label\n{rows}")))

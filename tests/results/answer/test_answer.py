@@ -185,7 +185,7 @@ def test_percentile_missing_in_loadgens_log_is_shown_as_late_queries() -> None:
     assert answer_of(result).headline == (
         "3 of 1,200 queries took more than 2 ms (0.5 % may) at 200 queries/s"
     )
-    # The headline uses the harness's count, because LoadGen does not count late queries here.
+    # The headline uses the harness's count, because LoadGen does not count late queries in a closed loop.
     closed = golden("closed-loop", slo="p99.5=2ms")
     assert answer_of(closed).headline.startswith(
         "0 of 64 queries took more than 2 ms (0.5 % may) at "
@@ -266,7 +266,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (reference(), [BUSY], "the machine: other processes"),
         (held_back(), [], "the load generator: p90 would be 100 us without its cost; a query waits 190 us longer until it is issued"),
         (held_back(what="p99.9", queries=9), [], "the load generator: p99.9 would be 100 us without its cost; a query of the slowest 0.1 % waits 190 us longer until it is issued"),
-        # bug: the p99 of the first queries stood beside the p99 of all queries
+        # bug: the p99 of the first queries appeared next to the p99 of all queries
         (held_back(queries=9, of_queries=10), [], "the load generator: because of its cost, a query of the slowest 10 % waits 190 us longer until it is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
         (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores during the run"),
@@ -308,7 +308,7 @@ def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
 
 
 def test_the_length_for_an_interval_is_at_least_that_of_lower_percentiles() -> None:
-    """Bug: the answer named a run of 20 s, and the note below the table 30 s for the same percentile."""
+    """Bug: the answer named a run of 20 s, whereas the note below the table named 30 s for the same percentile."""
     result = golden("server", queries={"took_s": 6.0})
     for name, times in (("p50", 30), ("p90", 20)):
         reason = f"the run has about 3 independent parts: run {times} times as long"
@@ -365,8 +365,8 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
 
 
 def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
-    """Bug: the queue's share of the time was printed, although this share means nothing in Offline, where every run has
-    92 %.
+    """Bug: the queue's share of the time was printed, although this share means nothing in Offline, where it is 92 % in
+    every run.
     """
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)

@@ -115,7 +115,7 @@ def test_noise_between_runs_is_students() -> None:
     many = [float(i % 2) for i in range(40)]
     error = (10 / 78 * 2 * 2 / 40) ** 0.5 * (many[1] - many[0])
     found = between_runs(many, many)
-    # 1.9908 is t(78), which any table of t contains.
+    # 1.9908 is t(78), as in any table of t.
     assert found == pytest.approx(1.9908 * error, rel=2e-3)
 
 
@@ -923,7 +923,7 @@ def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
 
 
 def powered(source: str, joules: float) -> Callable[[Any], None]:
-    """Returns a change to a result, as if this power source had been read."""
+    """Returns a function that changes a result as if this power source had been read."""
 
     def change(content: Any) -> None:
         energy = {"joules_per_query": joules, "joules_per_sample": joules, "mean_watts": 20.0}

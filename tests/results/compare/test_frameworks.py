@@ -28,7 +28,7 @@ DIGITS = ["--scenario", "single-stream", "--queries", "64", "--quiet", "--no-rep
 
 @pytest.fixture(scope="module")
 def ort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a run of the digits on ONNX Runtime, with its answers."""
+    """Returns a run of the digits model on ONNX Runtime, with its answers."""
     pytest.importorskip("onnxruntime")
     out = tmp_path_factory.mktemp("frameworks") / "ort"
     assert main([*DIGITS, "--backend", "ort", "--out", str(out)]) == 0
@@ -89,7 +89,9 @@ def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
 
 
 def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prints: Said) -> None:
-    """Bug: the digits on ort, openvino and tensorflow were refused because their files have different digests."""
+    """Bug: runs of the digits model on ort, openvino and tensorflow were refused because their files have different
+    digests.
+    """
     printed = prints("compare", ort, twin(ort, tmp_path / "other"))
     assert re.search(r"verdict   undecided: B \(.*\) is 1.00 x ", printed)
     assert "answers   top-1 agreement on 100.00 % of 500 samples, 500 identical" in printed
@@ -168,7 +170,7 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
 def test_same_file_without_answers_is_ranked_with_a_note(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
-    """A bare ONNX file with synthetic data leads to such runs."""
+    """A bare ONNX file with synthetic data leads to runs without answers."""
     digest = yaml.safe_load((ort / "config.yaml").read_text())["model_sha256"]
     other = twin(ort, tmp_path / "other", config=lambda c: c.update(model_sha256=digest))
     (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
@@ -333,7 +335,7 @@ def test_the_digits_are_ranked_on_every_pair_of_frameworks(
 
 
 def renamed_onnx(path: Path, names: dict[str, str]) -> None:
-    """Writes the digits' ONNX file with different names for inputs and outputs."""
+    """Writes the digits model's ONNX file with different names for inputs and outputs."""
     onnx = pytest.importorskip("onnx")
     model = onnx.load(MODELS_DIR / "digits.onnx")
     for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""Intervals from blocks have their stated coverage, even if queries wait in a queue, or are not printed."""
+"""Intervals from blocks either have their stated coverage, even if queries wait in a queue, or are not printed."""
 
 import math
 import re
@@ -42,7 +42,9 @@ def in_time(count: int) -> Any:
 def test_intervals_have_their_stated_coverage(
     name: str, queries: int, runs: int, percentiles: tuple[str, ...]
 ) -> None:
-    """Bug: at a utilisation of 0.95, even blocks of one twentieth of the run were taken for equal."""
+    """Bug: at a utilisation of 0.95, even blocks of one twentieth of the run were correlated, so the intervals were too
+    narrow.
+    """
     coverage = percentile_coverage(NAMED[name], queries, runs)
     error = math.sqrt(0.95 * 0.05 / runs)
     for percentile in percentiles:

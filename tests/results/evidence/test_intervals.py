@@ -1,4 +1,4 @@
-"""Intervals of percentiles have their stated coverage, checked by three ways of counting."""
+"""Intervals of percentiles have their stated coverage, checked by counting in three ways."""
 
 import re
 from itertools import accumulate
@@ -36,7 +36,7 @@ def test_ranks_are_those_of_the_exact_binomial(count: int, p: float) -> None:
 
 
 def test_interval_has_the_tabulated_ranks() -> None:
-    """The median of ten samples lies between the second and the ninth (98 %), as any table shows."""
+    """The median of ten samples lies between the second and the ninth with a probability of 98 %, as in any table."""
     assert interval_ranks(10, 0.5, 0.95) == (1, 8)
     assert interval_ranks(5, 0.5, 0.95) == (None, None)
     assert interval_ranks(1_000_000, 0.5, 0.95) == (499_019, 500_980)
@@ -157,7 +157,7 @@ def test_consecutive_slow_queries_prevent_a_block_interval() -> None:
     count = len(run.done)
     rng = np.random.default_rng(2)
     calm = rng.normal(10e6, 1e6, count).astype(np.int64)
-    bursts = np.sort(calm)  # the values are the same, but the slow ones follow each other
+    bursts = np.sort(calm)  # the values are the same, but the slow ones are consecutive
     intervals = []
     for latency in (calm, bursts):
         columns = dict(run.done.columns)
@@ -183,7 +183,7 @@ def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list
 
 
 def test_the_interval_over_runs_is_students() -> None:
-    """For the logarithms 0, 1 and 2: mean 1, deviation 1, t(2) 4.302653."""
+    """For the logarithms 0, 1 and 2, the mean is 1, the standard deviation is 1, and t(2) is 4.302653."""
     found = present(over_runs([1.0, np.e, np.e**2]))
     assert found[1] is not None
     mean, low, high = np.log([found[0], *found[1]])

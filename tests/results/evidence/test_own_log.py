@@ -18,7 +18,9 @@ from tests.builders.result import configured, findings, result
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")
-"""Keys about the machine's clock, and about advice; harness/results/verdict/reasons.py gives the advice."""
+"""Keys that our log omits: the times of the machine's clock, and the advice, which harness/results/verdict/reasons.py
+gives instead.
+"""
 
 STRANGERS = ("effective_test_mode", "effective_scenario")
 

@@ -58,7 +58,7 @@ def test_heading_of_a_study_has_the_verdict_of_its_runs(
 
 
 def test_the_asides_of_an_answer_are_a_quiet_line() -> None:
-    """Bug: an interval that a run lacks, and who chose the rate, were as large as the answer."""
+    """Bug: the notes about the missing interval and about who chose the rate were as large as the answer."""
     text = "p99 403 us of 50 ms allowed (an interval needs <2 h) at 20 queries/s (a demonstration rate)"
     assert [*page.answer(text)] == [
         '<p class="headline">p99 403 us of 50 ms allowed at 20 queries/s</p>',

@@ -180,7 +180,7 @@ def test_the_table_has_units_and_no_powers_of_ten(number: Number | None, text: s
 def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
     """Bug: the rate of a Server run was drawn as its throughput, so a higher requested rate looked better.
 
-    Runs at other loads are other workloads, and the load that `peak` found is a result.
+    Runs at different loads count as different workloads, but the load that `peak` found is a result.
     """
     twice = measured(8, 2000, 5, 99.0, 0.4)
     twice["throughput_per_s"]["asked"] = 2000.0
@@ -234,6 +234,7 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
     drawn = figure(article, "Latency")
+<<<<<<< ours
     ((x, letter),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
     assert x == 1.5  # between the second run and the third
     # Bug: the names of the versions covered the lines of each plot.
@@ -282,6 +283,11 @@ def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
     assert 'p99 20.0 ms <span class="badge invalid">INVALID</span>' in row.replace("\u00a0", " ")
     assert row.count('<circle class="reason"') == 3
     assert row.count('fill="currentColor"') == 1
+=======
+    ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
+    assert x == 1.5  # 1.5 lies between the second run and the third
+    assert text == f"onnxruntime 1.24.1, harness {'b' * 7}"
+>>>>>>> theirs
 
 
 def test_the_history_shows_token_times(results: Path) -> None:

@@ -1,4 +1,4 @@
-"""A signed result folder shows who signed it and that no file has changed, with the real ssh-keygen."""
+"""With the real ssh-keygen, a signed result folder shows who signed it and that no file has changed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Summaries of the metrics of servers: the largest readings, the growth of counters, and shares."""
+"""Summaries of server metrics: the largest readings, the growth of counters, and shares."""
 
 from harness.machine.host_log import HostLog
 from harness.results.servers.section import section

@@ -37,7 +37,7 @@ def columns() -> dict[str, Array]:
 
 
 def log(told_ns: int = NS_PER_MS // 2) -> DetailLog:
-    """Returns LoadGen's log if LoadGen is notified of each first token this long after the token arrived."""
+    """Returns LoadGen's log. told_ns: time from the arrival of a first token until LoadGen is notified of it."""
     known = columns()
     first_ns = np.sort(known["first_token_ns"] + told_ns - known["scheduled_ns"])
     each_ns = np.sort((known["completed_ns"] - known["first_token_ns"] - told_ns) // (TOKENS - 1))

@@ -1,4 +1,4 @@
-"""SLOs and goodput are counted query by query, independent of LoadGen's verdict."""
+"""SLOs and goodput are counted query by query, independently of LoadGen's verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -122,7 +122,7 @@ def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
-    # If LoadGen has token times, it judges only token times.
+    # If LoadGen measures token times, it judges only token times.
     assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
 
 
@@ -147,7 +147,7 @@ def test_too_few_answers_are_not_enough_to_be_sure() -> None:
 
 
 def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
-    """Bug: goodput was N / T beside a throughput of (N - 1) / T in all files and tables except one line."""
+    """Bug: all files and tables except one line showed goodput as N / T beside a throughput of (N - 1) / T."""
     found = section(run(columns=streams(2)), SLOS, 76.6)
     assert found is not None
     assert 0 < found["share"] < 1

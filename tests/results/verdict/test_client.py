@@ -1,4 +1,4 @@
-"""Whether the client limited a run: each reason and doubt is caused by one change."""
+"""Reasons and doubts about a client that limits a run; a single change causes each of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -83,11 +83,17 @@ def test_missing_kernel_stamps_leave_out_the_stage_notice() -> None:
             )
             for s, q, c, t, odd in (
                 ("Server-Timing", 1_000_000, 2_000_000, 4_000_000, 0),
-                ("Server-Timing", 0, 0, 200, 1),  # the time is in ns, although the header means ms
+                (
+                    "Server-Timing",
+                    0,
+                    0,
+                    200,
+                    1,
+                ),  # the time is in ns, although the header's unit is ms
                 ("Server-Timing", 10_000, 5_000_000, 3_000_000, 1),
                 # The server's time of 9 ms exceeds the latency of 5 ms.
                 ("Server-Timing", 0, 1_000, 9_000_000, 1),
-                # The times are not odd, because a mean is compared with a median.
+                # A server time of 9 ms causes no doubt, because it is a mean and the latency of 5 ms is a median.
                 ("statistics", 0, 1_000, 9_000_000, 0),
                 ("statistics", 0, 0, 0, 1),
             )
@@ -171,7 +177,7 @@ def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
 
 
 def test_users_without_a_connection_are_a_doubt() -> None:
-    """Bug: with --concurrency 100 and 64 connections, 36 users waited in the client without a message."""
+    """Bug: with --concurrency 100 and 64 connections, 36 users silently waited in the client."""
     run = remote(waited=9)
     for users, codes in ((64, []), (100, ["few-connections"])):
         assert doubted(replace(run, plan=replace(run.plan, concurrency=users))) == codes

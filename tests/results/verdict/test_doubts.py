@@ -39,7 +39,7 @@ def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert in_performance(run) == []
     assert list(doubts.stall(present(run.done), scenario, NS_PER_MS)) == []
-    # The golden Offline run takes only 6 ms, so it is doubted as short.
+    # The golden Offline run takes only 6 ms, so its length causes a doubt.
     short = ["short-run"] if scenario == "offline" else []
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
@@ -146,7 +146,7 @@ def test_a_machine_with_other_programs_is_doubted(
     ("cpu_s", "queue_s", "infer_s", "wall_s", "said"),
     [
         (0.2, 0.1, 2.0, 2.1, True),
-        # The process waited for a core, so its low CPU time is not doubted.
+        # The process waited for a core, so its low CPU time causes no doubt.
         (0.2, 0.4, 2.0, 2.1, False),
         (0.5, 0.0, 2.0, 2.1, False),
         (0.01, 0.0, 0.09, 0.1, False),  # the run is too short to judge
@@ -242,7 +242,7 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
         "the process was stopped or the model stalled"
     )
     assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
-    # The time is usual, because a batch may take a second.
+    # The gap is normal, because a batch may take a second.
     assert list(doubts.stall(done, scenario, NS_PER_S)) == []
 
 
@@ -255,7 +255,7 @@ def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_stop_before_the_first_answer_counts(scenario: str) -> None:
-    """Bug: a process that was stopped during its first query led to a VALID run without a doubt."""
+    """Bug: if a process was stopped during its first query, the run was VALID and caused no doubt."""
     assert doubts.longest_gap_ns(completions([], []), scenario) == 0
     assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 9
     assert doubts.longest_gap_ns(completions([0, 5], [9, 10]), scenario) == 9
@@ -376,7 +376,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
 def test_few_samples_in_memory_are_doubted(
     held: int, total: int, row: tuple[int | None, ...], *, doubted: bool
 ) -> None:
-    """Bug: a run with one sample in memory was VALID without a doubt."""
+    """Bug: a run with one sample in memory was VALID and caused no doubt."""
     made = loaded(TensorSpec("x", "float32", ("batch", *row)))
     run = plan("server", performance_count=held, total_count=total, query_count=6300)
     found = list(doubts.few_held(run, made))

@@ -150,8 +150,8 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
 
 
 def test_pause_before_the_fastest_answer_is_not_a_reason() -> None:
-    """Bug: a run on a busy machine was INVALID, because LoadGen stamped the fastest answer 50 us later than the
-    journal, and the start of the schedule, computed from the journal, was too early by 50 us.
+    """Bug: a run on a busy machine was INVALID. LoadGen had stamped the fastest answer 50 us later than the journal, so
+    the start of the schedule, computed from the journal, was 50 us too early.
     """
     pause_ns = 5_000_000
     run = journal("offline", scheduled_ns=lambda c: c["scheduled_ns"] - pause_ns)
@@ -181,8 +181,8 @@ def test_rows_that_no_run_leaves_are_named(
 
 
 def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
-    """Returns the golden run, observed 20 times by a supervisor whose clock runs `times` as fast. Each observation sees
-    the answers up to its time, and one observation is late by `pause_ns`.
+    """Returns the golden run, observed 20 times by a supervisor whose clock runs `times` times as fast. Each
+    observation sees the answers up to its time, and one observation is late by `pause_ns`.
     """
     run = evidence(scenario)
     assert run.done is not None

@@ -90,7 +90,7 @@ rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
 def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
     rises: list[int], gaps: list[int], bound: int
 ) -> None:
-    """The prediction for one instance: first the batch, then all other samples in one batch."""
+    """For one instance, the prediction assumes that the batch runs first, and all other samples follow in one batch."""
     curve = latency_curve(list(enumerate(np.cumsum([5, *rises[1:]]).tolist(), 1)), 12)
     entries = np.cumsum(gaps)
     now, count = int(entries[-1]), len(gaps)

@@ -105,7 +105,7 @@ NOTHING: Any = SimpleNamespace()
 
 
 class Other(Plugin):
-    """Returns different numbers than the first instance."""
+    """Returns numbers that differ from the first instance's."""
 
     def infer(self, batch: Batch) -> Any:
         return super().infer(batch) + 1
@@ -148,7 +148,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
             {"times_ns": (9_000_000, 10_000_000)},
             "other queries would lose more time than a single query gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
-        # Another program computed while the curve was measured.
+        # Another program was computing while the curve was measured.
         (
             {"times_ns": (12_000_000, 10_000_000), "curve": [(1, 30_000_000), (4, 40_000_000)]},
             "a single query gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",

@@ -1,4 +1,4 @@
-"""Fewer threads for a stream, for a model whose threads fall asleep between two queries; in simulated time."""
+"""A stream gets fewer threads if the model's threads would fall asleep between two queries; tested in simulated time."""
 
 import json
 import re

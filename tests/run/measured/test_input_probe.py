@@ -27,7 +27,7 @@ ROWS = np.random.default_rng(0).random((SAMPLES, 6), np.float32)
 
 
 class Rows:
-    """A dataset of rows of numbers."""
+    """A dataset whose samples are rows of numbers."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return Batch(len(indices), {"x": ROWS[list(indices)]})

@@ -1,4 +1,4 @@
-"""Bare loops around a run have the right length and batches; a run without bare loops has a reason."""
+"""Bare loops around a run have the right length and batches; a run without bare loops states the reason."""
 
 import subprocess
 import sys
@@ -90,7 +90,7 @@ def test_length_of_a_run_of_known_count_equals_the_time_of_its_batches(
 def test_a_given_count_gives_a_reference_of_more_than_three_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """5 % of a run of 100 batches at 20 ms each allow 50 ms at each end."""
+    """In a run of 100 batches of 20 ms each, 5 % of the time allows 50 ms for the bare loops at each end."""
     limits_s: list[float] = []
 
     def note(answerers: Any, batches: Any, limit_s: float, *more: float) -> ServiceTimes:

@@ -102,7 +102,7 @@ def test_start_is_the_earliest_in_the_rows_or_that_of_our_scheduler() -> None:
     ("arrived_ns", "failed", "kept"),
     [
         ([5, 6, 7, 8], [0, 0, 0, 1], [5, 6, 7, 8]),
-        # The time stamps are unknown, because a failed request has only the time of its end.
+        # The time stamps are unknown, because only the end of a failed request is recorded.
         ([0, 0, 0, 8], [0, 0, 0, 1], None),
         ([8, 8, 8, 8], [1, 1, 1, 1], None),  # without any reply, `notice` would be 0
         ([8, 8, 8, 7], [1, 1, 1, 1], [8, 8, 8, 7]),

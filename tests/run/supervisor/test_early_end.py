@@ -71,7 +71,7 @@ def test_late_queries_are_counted_from_the_schedule_not_from_the_callback(now: l
     issue(rows, after_ns, 30 * NS_PER_MS)
     answered(rows, 0, 0, 1, START_NS + NS_PER_MS)
     assert limit.count() == 0
-    # At this time, the 60 samples before `after_ns[60]` are late.
+    # At `end_ns`, the 60 samples before `after_ns[60]` are late.
     end_ns = START_NS + int(after_ns[60]) + BOUND_NS
     answered(rows, 1, 1, 99, end_ns)
     assert limit.count() == 59
@@ -259,8 +259,8 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
     def kill() -> None:
         while not (pids := [pid for pid in children(os.getpid()) if pid not in others]):
             time.sleep(0.1)
-        # The limit is far above the memory that a model needs before its first query, and a tenth of the container's
-        # memory.
+        # The limit is far above the memory that a model uses before its first query, and above a tenth of the
+        # container's memory.
         while Family(pids[0]).read()[ANONYMOUS] < 6 * 10**8:
             time.sleep(0.1)
         time.sleep(2 * HOST_PERIOD_S)

@@ -158,7 +158,7 @@ def test_a_counter_that_decreases_without_a_reason_is_no_longer_served() -> None
 
 
 def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
-    """The 262 kJ up to the wrap-around do not count as used, as in the result."""
+    """Like the result, the metrics do not count the 262 kJ up to the wrap-around as used."""
     counter = COUNTER._replace(wraps_at_joules=262_144.0)
     log = PowerLog((counter,), {counter.name: [(0, 50.0), (NS_PER_S, 60.0), (2 * NS_PER_S, 5.0)]})
     assert energy(log, PowerSeries(log), counter) is None

@@ -45,7 +45,7 @@ def test_a_gateway_keeps_the_newest_run_of_each_workload(tmp_path: Path) -> None
                 backend,
                 "--queries",
                 "100",
-                "--threads",  # otherwise the warm-up may choose the number, and print a line
+                "--threads",  # without this option, the warm-up may choose the number and print a line
                 "1",
                 "--slo",
                 "p90=5s",

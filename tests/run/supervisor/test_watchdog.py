@@ -38,7 +38,7 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
     assert watchdog.look().idle_ns == 0  # the time is 0, because no query has been issued yet
     issuer.issued(4, START_NS)
     clock.now_ns = 10
-    # The time counts from the first look that saw the query.
+    # The time counts from the first reading that showed the query.
     assert watchdog.look().idle_ns == 0
     clock.now_ns = 40
     assert watchdog.look().idle_ns == 30
@@ -54,7 +54,7 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
 
 
 def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> None:
-    """Bug: the time counted from the first look at which the predicted number of answers had been reached."""
+    """Bug: the time counted from the first reading that showed the predicted number of answers."""
     view = journal(1000, 1)
     issuer, writer = view.issuer(), view.writer(0)
     watchdog = Watchdog(NewRows(view, plan("offline", query_count=500)))

@@ -141,7 +141,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
 def test_generated_model_is_made_before_it_is_read(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: when a grid used light/squeezenet for the first time, the message was that its file is missing."""
+    """Bug: when a grid used light/squeezenet for the first time, the message claimed that its file was missing."""
     pytest.importorskip("onnx")
     made: list[str] = []
     monkeypatch.setattr(
@@ -291,8 +291,8 @@ def test_every_table_again_from_stored_files_alone(
     assert prints("sweep", "--from", "grid") == first
     assert {n: Path("grid", n).read_bytes() for n in tables_then} == tables_then
     out = prints("sweep", "--from", "grid", "--accuracy-floor", "99.1", "--price", "3.6/h")
-    # Requirement LV17 wants the fastest cell with one sample at a time and this score; 3.60 per hour are 0.001 per
-    # second, at 1,000/s.
+    # Requirement LV17 asks for the fastest cell that has this score and takes one sample at a time. A price of 3.60 per
+    # hour is 0.001 per second, or 0.001 per 1,000 samples at 1,000/s.
     assert "fastest with" not in out  # these runs have no journal, so their latency is unknown
     as_json = prints("sweep", "--from", "grid", "--json")
     assert len(json.loads(as_json)["cells"]) == 12
@@ -300,7 +300,7 @@ def test_every_table_again_from_stored_files_alone(
 
 
 def test_one_heat_map_per_number_has_a_row_for_each_way_to_run_the_model(swept: Swept) -> None:
-    """Bug: a grid of two frameworks and two thread counts had eight maps, which no eye could compare."""
+    """Bug: a grid of two frameworks and two thread counts had eight maps, too many to compare at a glance."""
     swept(Runs(), *GRID, "--precision", "fp32,int8", "--batch", "1,2", "--threads", "1,2")
     (shown,) = articles(stored_view(Path("grid"), GridOptions()))
     maps = [figure for figure in shown.figures if "z" in figure.data[0]]
@@ -584,7 +584,7 @@ def test_front_holds_the_cells_that_no_other_beats() -> None:
 
 
 def test_lines_of_a_framework_have_one_colour() -> None:
-    """Bug: eight lines had eight colours, and nothing showed which of them were of one framework."""
+    """Bug: eight lines had eight colours, and nothing showed which lines belonged to the same framework."""
     frameworks, precisions, threads = ("ort", "openvino"), ("fp32", "int8"), ("1", "2")
     ways = {" ".join(way): way for way in product(frameworks, precisions, threads)}
     looks = looks_of(ways)
@@ -601,7 +601,9 @@ def test_lines_of_a_framework_have_one_colour() -> None:
 
 
 def test_more_lines_than_colours_have_shapes_of_their_own() -> None:
-    """Bug: two lines had the same colour and shape, and the legend showed a beaten point for a line on the front."""
+    """Bug: two lines had the same colour and shape, and the legend showed the marker of a beaten point for a line on
+    the front.
+    """
     number = Number(1.0, "ms")
     cells = {f"line {n}": row(batch=n) for n in range(1, 10)}
     beaten = {one.cell: one.batch == 2 for one in cells.values()}

@@ -14,7 +14,7 @@ HERE = dict.fromkeys(LOCAL_STAGES, 1_000) | {"infer": 20_000}
 THERE = dict.fromkeys(REMOTE_STAGES, 5_000) | {"remote": 150_000}
 FLOOR_NS = 43_000
 TIMES_NS = (10_000, 25_000)
-"""Time in ns that a query spends in the server's queue, and time in ns that the model computes."""
+"""Times in ns that a query spends in the server's queue and in the model."""
 
 
 def _stages(stages: Mapping[str, int]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     assert found.explained == pytest.approx(1)
     assert sum(part.mean_ns for part in found.parts.values()) == pytest.approx(expected)
     assert found.of_model * sum(here.values()) == pytest.approx(expected)
-    # If the time in the network would be negative, the server worked while the client was still sending.
+    # A negative time in the network means that the server worked while the client was still sending.
     merged = told and there["remote"] < sum(times)
     assert (parts.SEND_AND_NETWORK in found.parts) == merged
     assert (parts.NETWORK in found.parts) == (told and not merged)
@@ -47,7 +47,7 @@ def test_client_work_of_both_cases_is_subtracted_once() -> None:
 
 
 def test_the_interval_is_students_over_pairs() -> None:
-    """For three values that are 1 apart: 4.303 (t, 2 degrees of freedom) times 1 / sqrt(3)."""
+    """Half the interval of three values that are 1 apart is 4.303 (t, 2 degrees of freedom) times 1 / sqrt(3)."""
     mean = mean_of([-1.0, 0.0, 1.0])
     assert list(mean) == pytest.approx([0, -2.4843, 2.4843], abs=1e-3)
     assert mean_of([5.0]) == (5, None, None)

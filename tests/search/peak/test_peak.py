@@ -522,7 +522,7 @@ class _Disturbed:
 def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a model that reaches 900 queries/s got a peak of 88, from eleven doubted runs, without a note."""
+    """Bug: a model that reaches 900 queries/s got a peak of 88, found with eleven doubted runs, and no note said so."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
     # The backend is ort, because null has no model.
     words = [word.replace("null", "ort") for word in SERVER]
@@ -705,7 +705,9 @@ def test_failure_of_a_short_probe_is_marked_as_such(
 def test_shorter_runs_that_failed_below_the_lowest_failed_load_are_named(
     searched: Searched, loads: list[float], shown: str
 ) -> None:
-    """Bug: `the lowest failed load above it: 111,200`, although shorter runs had failed at 97,490 and 106,300."""
+    """Bug: the message was `the lowest failed load above it: 111,200`, although shorter runs had failed at 97,490 and
+    106,300.
+    """
     searched(System(1300.0), *SERVER)
     content = peak_json()
     (full,) = [p for p in content["probes"] if p["folder"] == "."]
@@ -791,7 +793,9 @@ def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int)
 
 @pytest.mark.slow
 def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
-    """Two servers of 5 ms can answer at most 400 queries/s; benchmarks/peak.py measures the error of the search."""
+    """Two servers that take 5 ms per query can answer at most 400 queries/s; benchmarks/peak.py measures the error of
+    the search.
+    """
     sleeper = Path(__file__).parents[3] / "benchmarks/sleeper.py"
     arguments = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
     more = "--slo p99=100ms --duration 3s --probe 1s --write-user-conf user.conf --out found"

@@ -234,7 +234,7 @@ def test_doubt_about_the_machine_keeps_a_slow_backend_for_a_second_round(
     rest = "not at rest in 2 of 8 runs (busy-machine)"
     assert rest in out
     head, _, tail = Path("r/runtimes.html").read_text().partition("<table")
-    assert rest in head  # bug: the page had the limits of the conclusion below the table
+    assert rest in head  # bug: the page showed the limits of the conclusion below the table
     assert rest not in tail
 
 
@@ -526,7 +526,7 @@ def test_two_models_have_a_table_and_a_sentence_each(
 
 
 def test_an_interval_beyond_the_axis_has_an_arrow_with_its_end() -> None:
-    """Bug: an interval up to 2.52 was cut off at 2 without a sign."""
+    """Bug: an interval up to 2.52 was cut off at 2 without any mark."""
     speeds = {"ort": (1.0, 0.4, 2.52), "mnn": (0.9, 0.8, 1.1)}
     cells = [
         {

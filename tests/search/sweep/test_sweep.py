@@ -102,7 +102,7 @@ def test_titles_have_the_models_name_as_in_a_run(
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug: the table had INVALID without its reason."""
+    """Bug: the table showed INVALID without the reason."""
     status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
     assert status == 0
     assert [c.target_qps for c in system.configs] == [100, 200, 300]
@@ -269,7 +269,9 @@ def test_a_run_that_fails_for_another_reason_ends_it(
 def test_client_bound_run_is_repeated_once_and_the_sweep_continues(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: one client-bound run ended the sweep, without a row and without the other rates."""
+    """Bug: one client-bound run ended the sweep; the table had no row for this run, and the other rates were not
+    measured.
+    """
     bound = {1: ("client-bound", 4), 2: ("client-bound", 4), 4: ("client-bound", 4)}
     arguments = (*SERVER, "--rate", "100..300/3")
     status, system = swept(System(900.0, bound, final=["client-bound"]), *arguments)
@@ -380,7 +382,7 @@ def test_a_knee_at_the_highest_rate_is_not_a_knee() -> None:
 def test_runs_longer_than_the_duration_are_announced(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a sweep at 20 queries/s and --duration 4s took 33 s at its first rate, without an announcement."""
+    """Bug: a sweep at 20 queries/s and --duration 4s took 33 s at its first rate, and no line had announced this."""
     told = "harness: p99 needs 662 queries, which take 6.6 s at 100 queries/s, longer than --duration (2 s)\n"
     words = [word for word in SERVER if word != "--quiet"]
     swept(System(900.0), *words, "--rate", "100,200", "--duration", "2s")
@@ -391,7 +393,9 @@ def test_runs_longer_than_the_duration_are_announced(
 
 
 def test_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
-    """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
+    """In an M/M/1 queue with a service rate of 1000/s, the mean time is 1/(1000 - rate), and rate x (1000 - rate) is
+    largest at 500.
+    """
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
     assert knee(points) == 500
     assert knee([*points, point(1100, 5000, 990)]) == 500
@@ -474,7 +478,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
 
 
 def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
-    """Bug: a user computed tokens/s and the price of each rate from the folders of the runs."""
+    """Bug: users had to compute tokens/s and the price of each rate from the folders of the runs."""
     known = {"tokens_per_s": 640.0, "per_million": 0.54}
     points = [point(100, 1)._asdict() | known, point(200, 9)._asdict()]
     content = swept_to(points, highest_valid=200)
@@ -571,7 +575,7 @@ def test_doubt_about_all_points_appears_once_below_the_table() -> None:
 
 
 def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
-    """Bug: 1,833/s was INVALID, and the answer was 2,500/s without a note."""
+    """Bug: 1,833/s was INVALID, but the answer was 2,500/s, and no note said so."""
     points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
     content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))

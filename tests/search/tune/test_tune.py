@@ -741,7 +741,9 @@ def test_better_mean_of_two_inseparable_plans_is_taken() -> None:
 
 
 def test_a_plan_that_a_third_plan_beats_is_not_called_less_simple() -> None:
-    """The best two plans do not differ significantly, but `tune` does not choose the second plan, the default."""
+    """The best two plans do not differ significantly, but `tune` does not choose the second plan (the default), because
+    a third plan beats it.
+    """
     middle = finalist(2, [100.0] * 5)
     best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
     plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
@@ -787,7 +789,7 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
 
 
 def looped(config: RunConfig, log: Path, instances: int, sizes: Sequence[int]) -> Bare:
-    """Runs bare loops of the digits in a separate process, with batches of at most 4."""
+    """Runs bare loops of the digits model in a separate process, with batches of at most 4."""
     group = InstanceGroup(instances, 1, 4)
     return time_layout(config, "digits", group, sizes, None, log, Progress(quiet=True))
 

@@ -1,4 +1,4 @@
-"""`tune` as a process: ended by a signal, and with a model that fails under every plan."""
+"""Tests `tune` as a process that is ended by a signal, or whose model fails under every plan."""
 
 import json
 import signal

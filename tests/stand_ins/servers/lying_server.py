@@ -219,7 +219,7 @@ def other_choice(_path: str, sent: bytes) -> bytes:
 
 
 def page_of(tokens: int, hits: int) -> Dialect:
-    """Returns a server whose metrics page counts these numbers of generated and of cached tokens per request."""
+    """Returns a server whose metrics page counts `tokens` generated tokens and `hits` cached tokens per request."""
     answers: list[int] = []
 
     def reply(ask: Ask) -> list[int]:

@@ -49,7 +49,7 @@ class Shape:
     head_byte_s: float = 0.0
     """Time between the bytes of a header."""
     busy_status: int = 0
-    """Status that signals to the client that the server is busy; 0: never sent."""
+    """Status by which the server signals that it is busy; 0: never sent."""
     busy_every: int = 2
     """One in `busy_every` prompts of the run gets the busy status."""
     free_first: int = 0

@@ -199,7 +199,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class Refused(Exception):
-    """Raised if the server refuses the request, with this text."""
+    """Raised, with the reason as its text, if the server refuses the request."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -83,7 +83,7 @@ def test_a_graph_is_rehearsed(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_requests_is_rehearsed(tmp_path: Path) -> None:
-    """In both scenarios, answers follow the order of time, and TEST08 finds these answers in the accuracy run."""
+    """In both scenarios, the answers are in chronological order, and TEST08 finds these answers in the accuracy run."""
     write_streaming(tmp_path / "data", 300)
     dlrm_model(tmp_path / "dlrm_v3.onnx")
     data = ("--data-dir", str(tmp_path / "data"))

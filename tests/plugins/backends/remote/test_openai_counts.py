@@ -52,7 +52,7 @@ def test_a_count_that_may_be_right_is_a_doubt() -> None:
 
 @pytest.mark.parametrize("count", [6.0, "6", -6, float("nan"), True, [6]])
 def test_a_count_that_is_not_a_whole_number_is_a_doubt(count: Any) -> None:
-    """Bug: such a count was treated as if the server had counted nothing."""
+    """Bug: a count that is not a whole number was treated as if the server had counted nothing."""
     found = told({"prompt_tokens": 5, "completion_tokens": count})
     assert (found.output, found.doubt) == (None, counts.UNREADABLE)
     assert told({"completion_tokens": 6, "prompt_tokens": None}).doubt == ""

@@ -1,4 +1,4 @@
-"""A prefix for all prompts of a run: the same for the same seed, valid in JSON, and with known token ids."""
+"""A prefix for all prompts of a run: equal for equal seeds, valid in JSON, and with known token ids."""
 
 import json
 from typing import Any

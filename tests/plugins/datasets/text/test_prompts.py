@@ -267,7 +267,7 @@ def test_fields_that_cannot_be_sent_are_refused(tmp_path: Path, row: Any, proble
 
 
 def test_keys_that_are_not_sent_are_noted(tmp_path: Path) -> None:
-    """Bug: sampling fields were dropped without a message, and the run was VALID."""
+    """Bug: sampling fields were silently dropped, and the run was VALID."""
     rows = [{"id": 1, "prompt": "a", "category": "x"}, {"prompt": "b", "category": "y", "num": 2}]
     about = PromptsDataset(setup(jsonl(tmp_path, *rows))).describe()
     assert about["notes"] == [

@@ -231,8 +231,8 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     dataset = read(tmp_path, trace, {**trace, "id": "y"}, name="t.jsonl", tokens="10:1000000")
     assert dataset.describe()["format"] == "weka"
     _, after, delays = shape(dataset)
-    # The calls start at 0 s; at 3.5 s and 4 s, and these two overlap; at 5 s, after the subagent's first and the
-    # parent's second call; at 9 s, after all calls.
+    # The calls start at 0 s, at 3.5 s and 4 s (these two overlap), at 5 s (after the subagent's first and the parent's
+    # second call), and at 9 s (after all calls).
     assert after[:5] == [(), (0,), (0,), (1, 2), (3,)]
     assert delays[:5] == [0, 1500, 2000, 0, 2000]
     ids = [prompt["prompt"] for prompt in prompts(dataset)]

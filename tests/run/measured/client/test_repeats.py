@@ -10,7 +10,7 @@ LONG = np.arange(32, dtype=np.int32)
 def test_an_answer_that_begins_differently_is_varied() -> None:
     repeats = Repeats()
     later = LONG.copy()
-    # Token 7 lies beyond the compared beginning, because batches of other sizes change such tokens.
+    # Token 7 lies beyond the part that is compared, because a different batch size may change such late tokens.
     later[7] = 0
     for answer in (LONG, later, LONG + 1):
         repeats.add([0], [answer], [""])

@@ -1,4 +1,4 @@
-"""The bodies that were sent: one digest over all bodies in order, and the tokens that a prefix cache could have found."""
+"""Tests the digest over all sent bodies in order, and the number of tokens that a prefix cache could have found."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,8 +50,8 @@ def found(data: Any, issued: Sequence[int], in_order: Sequence[int] | None = Non
 
 def test_earlier_prompts_give_whole_blocks_but_never_the_last_token() -> None:
     data = Data([1, 2, 3, 4, 5], [1, 2, 3, 9], [1, 2, 3, 4], [7, 1, 2])
-    # Reusable tokens: nothing of the first sample 0; [1, 2] of sample 1; [1, 2] of sample 2, because 4 must be
-    # computed; nothing of sample 3; and four of five tokens of the second sample 0.
+    # Reusable tokens: none of the first sample 0; [1, 2] of sample 1; [1, 2] of sample 2, because 4 must be computed;
+    # none of sample 3; and four of five tokens of the second sample 0.
     assert found(data, [0, 1, 2, 3, 0])["reusable"] == 2 + 2 + 0 + 4
     assert found(data, [0, 1, 2, 3, 0])["block_tokens"] == 2
 

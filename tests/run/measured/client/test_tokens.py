@@ -171,7 +171,7 @@ def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
 
 
 class Prompts:
-    """A dataset and plug-in that reports two sent tokens per sample, of at most eight."""
+    """A combined dataset and plug-in that reports two of at most eight tokens per sample as sent."""
 
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s
