@@ -234,9 +234,8 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
     drawn = figure(article, "Latency")
-<<<<<<< ours
     ((x, letter),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
-    assert x == 1.5  # between the second run and the third
+    assert x == 1.5  # 1.5 lies between the second run and the third
     # Bug: the names of the versions covered the lines of each plot.
     assert letter == "A"
     version = f"onnxruntime 1.24.1, harness {'b' * 7} from 01-12 10:00:00 on"
@@ -283,11 +282,6 @@ def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
     assert 'p99 20.0 ms <span class="badge invalid">INVALID</span>' in row.replace("\u00a0", " ")
     assert row.count('<circle class="reason"') == 3
     assert row.count('fill="currentColor"') == 1
-=======
-    ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
-    assert x == 1.5  # 1.5 lies between the second run and the third
-    assert text == f"onnxruntime 1.24.1, harness {'b' * 7}"
->>>>>>> theirs
 
 
 def test_the_history_shows_token_times(results: Path) -> None:
