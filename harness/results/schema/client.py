@@ -137,8 +137,7 @@ class Servers(TypedDict):
     cache_queried_tokens: float | None
     """Number of prompt tokens that a server looked up in its cache (`vllm:prefix_cache_queries_total`)."""
     cache_hit_share: float | None
-    """`cached_tokens` / `cache_queried_tokens`; if a server does not report lookups, `cached_tokens` / `prompt_tokens`.
-    """
+    """`cached_tokens` / `cache_queried_tokens`; if a server reports no lookups, `cached_tokens` / `prompt_tokens`."""
     preemptions: float | None
     """Number of requests whose work was discarded because memory ran out (for example `vllm:num_preemptions_total`)."""
     drafts: float | None
