@@ -55,7 +55,7 @@ class Probe(NamedTuple):
     """Number of queries that exceeded the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
-    """Rate in queries/s of the schedule drawn from the seed; None if the load is not a rate."""
+    """Rate in queries/s of the schedule drawn from the seed; with --streams, frames/s; None if the load has no schedule."""
     completed_per_s: float | None
     """Completed queries/s."""
     mean_batch: float | None

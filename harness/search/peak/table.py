@@ -109,11 +109,19 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     )
 
 
+def _offered_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float | None:
+    """Returns the offered rate in queries/s; None if the search is for a count. With --streams, the offered rate counts
+    frames, which must not be compared with a number of streams.
+    """
+    offered: float | None = run["scheduled_per_s"]
+    return offered if is_rate(content["unit"]) else None
+
+
 def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
     """Returns the load that the model alone could handle, from the bare loops or, if they are missing, from the
     instances' idle time.
     """
-    loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
+    loops_per_s = run.get("model_per_s") if _offered_per_s(run, content) is not None else None
     return float(loops_per_s or content["peak"] / run["busy_share"])
 
 
@@ -133,7 +141,7 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
     """Yields the peak as a share of the model's rate, unless the model's rate is unknown or `_idle_text` reports it."""
-    model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
+    model = run.get("model_per_s") if _offered_per_s(run, content) is not None else None
     if model and not _is_idle(run, content):
         yield (
             f"the peak is {show_percent(content['peak'] / model)} of the model's own rate: without LoadGen it "
@@ -249,9 +257,9 @@ def peak_text(content: Mapping[str, Any]) -> str:
     contains a peak.
     """
     peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
-    offered = run["scheduled_per_s"]
-    if offered and is_rate(content["unit"]) and abs(offered / content["peak"] - 1) > OTHER_RATE:
-        peak += f" (LoadGen offered {show_rate(offered)})"  # the schedule is drawn at random
+    offered = _offered_per_s(run, content)
+    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
+        peak += f" (LoadGen offered {show_rate(offered)})"
     if _is_idle(run, content):
         return f"{peak}, set by delays of the machine and not by the model"
     return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak

@@ -360,6 +360,17 @@ def test_the_table_has_the_rate_that_loadgen_offered(searched: Searched) -> None
     assert not any("offered" in line for line in table.lines(streams, Path("found")))
 
 
+def test_a_number_of_streams_is_not_compared_with_frames_per_s(searched: Searched) -> None:
+    """Bug: `peak 431 streams (LoadGen offered 21,550)`, where 21,550 was the harness's rate of frames."""
+    searched(System(1300.0), *SERVER)
+    content = {**peak_json(), "unit": "streams"}
+    for probe in content["probes"]:
+        probe |= {"scheduled_per_s": 50.0 * (probe["load"] or 0.0), "model_per_s": 1e6}
+    shown = list(table.lines(content, Path("found")))
+    assert any(re.match(r"peak +[\d,.]+ streams: VALID", line) for line in shown)
+    assert not any("model's own rate" in text for text in table.warnings(content))
+
+
 def test_a_calibration_that_is_stopped_came_to_no_rate(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
