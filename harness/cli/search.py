@@ -12,6 +12,7 @@ from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
 from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
+from harness.core.config.problems import NO_SCENARIO
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
 from harness.core.shown import private
@@ -30,7 +31,7 @@ from harness.search.options import (
     TuneOptions,
     WorkersOptions,
 )
-from harness.search.runtimes.options import OF_BOTH, names_all, names_runtimes
+from harness.search.runtimes.options import OF_BOTH, drop_all, names_all, names_runtimes
 
 _SEARCHED = ("queries", "target_qps", "until")
 """Fields from a --config file that a search sets for each of its runs."""
@@ -214,6 +215,7 @@ def sweep(arguments: list[str]) -> int:
         return _sweep_of_runtimes(texts, problems, arguments)
     _drop_foreign(texts, problems, RuntimesOptions, "several backends without a grid")
     if not names_grid(texts):
+        _require_scenario(texts, problems)
         call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.sweep import job
 
@@ -229,6 +231,17 @@ def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
     if texts.pop("until", None) is not None:
         problems.append(
             f"--until lets one run go on until it is decided, but {verb} plans the length of its runs: drop it"
+        )
+
+
+def _require_scenario(texts: Mapping[str, Any], problems: list[str]) -> None:
+    """Adds a problem if neither the command line nor a --config file can name the scenario. The general message would
+    offer scenarios that have no rate, and would not say that a list of backends needs none.
+    """
+    if "scenario" not in texts and "config" not in texts:
+        problems.append(
+            f"{NO_SCENARIO}: pass --scenario server to sweep over rates, or several backends (--backend a,b or all) to "
+            "compare them"
         )
 
 
@@ -258,6 +271,7 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
         return _stored_sweep(texts, problems)
     if "resume" in texts:
         return _resumed_grid(texts, problems)
+    drop_all(texts, problems)
     if names_all(texts):
         from harness.search.runtimes import choice
 
@@ -275,6 +289,7 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
 def _sweep_of_runtimes(texts: dict[str, Any], problems: list[str], arguments: Sequence[str]) -> int:
     from harness.search.runtimes import choice, job
 
+    drop_all(texts, problems)
     if names_all(texts):
         texts["backend"] = ",".join(choice.every_runtime())
     lists = take_lists(texts, problems)

@@ -72,7 +72,8 @@ def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunC
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:
-        is_reported = any("no scenario named" in line for line in problems)
+        reported = ("no scenario named", NO_SCENARIO)
+        is_reported = any(text in line for line in problems for text in reported)
         more = [n for n in str(e).splitlines() if not (is_reported and n.startswith(NO_SCENARIO))]
         raise ConfigError(some_of([*problems, *more])) from None
     if problems:

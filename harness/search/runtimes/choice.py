@@ -170,6 +170,8 @@ def _most_threads(backend: str) -> int:
 
 def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
     verb = "sweep over backends"
+    for name in set(plan.backends).intersection(_ANSWER_NOTHING):
+        yield f"backend {name!r} computes no answers, so its answers cannot be compared: drop it from --backend"
     if scenario_named(config.scenario).scheduled:
         yield (
             f"backends are compared in single-stream, multi-stream or offline, but {config.scenario} has a rate: "

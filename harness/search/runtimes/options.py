@@ -18,6 +18,17 @@ def names_all(texts: Mapping[str, Any]) -> bool:
     return bool(texts.get("backend", "").strip() == ALL)
 
 
+def drop_all(texts: dict[str, Any], problems: list[str]) -> None:
+    """Removes `all` from a list with other backends and adds a problem. Otherwise, `all` would be reported as an unknown
+    backend.
+    """
+    words = [word.strip() for word in texts.get("backend", "").split(",")]
+    others = [word for word in words if word != ALL]
+    if others and len(others) < len(words):
+        problems.append(f"--backend {ALL} already stands for every backend: drop the other names")
+        texts["backend"] = ",".join(others)
+
+
 def names_runtimes(texts: Mapping[str, Any]) -> bool:
     """Returns whether the command line describes alternating runs, that is, several backends and no option that only a
     grid accepts.

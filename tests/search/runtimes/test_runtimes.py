@@ -631,6 +631,41 @@ def test_server_backend_in_the_list_is_refused(refuses: Said) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("--backend", "null,ort"),
+            "backend 'null' computes no answers, so its answers cannot be compared: drop it from --backend",
+        ),
+        (
+            ("--backend", "all,ort"),
+            "--backend all already stands for every backend: drop the other names",
+        ),
+        (
+            ("--backend", "ort,all", "--batch", "1"),
+            "--backend all already stands for every backend: drop the other names",
+        ),
+        (("--backend", "ort,ort"), "--backend lists ort twice: list each value once"),
+        (
+            ("--backend", "ort,openvino", "--threads", "1,2,1"),
+            "--threads lists 1 twice: list each value once",
+        ),
+        (
+            ("--backend", "ort"),
+            "--scenario is missing: pass --scenario server to sweep over rates, or several backends (--backend a,b or all) to compare them",
+        ),
+    ],
+)
+def test_list_of_backends_that_cannot_be_compared_is_refused(
+    arguments: tuple[str, ...], told: str, refuses: Said
+) -> None:
+    """Bugs: `null` served as the reference, `all` in a list was called unknown, a name was measured once although it was
+    listed twice, and a single name was answered with a list of scenarios.
+    """
+    assert refuses("sweep", *arguments) == told
+
+
 def test_model_that_no_backend_reads_is_refused(refuses: Said) -> None:
     path = MODELS_DIR / "digits.tflite"
     told = refuses("sweep", "--model", path, "--backend", "ort,openvino")

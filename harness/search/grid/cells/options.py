@@ -171,9 +171,13 @@ def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[An
             continue
         words = [word.strip() for word in texts.pop(name).split(",")]
         try:
-            lists[name] = tuple(dict.fromkeys(parse(word) for word in words))
+            lists[name] = values = tuple(parse(word) for word in words)
         except ValueError as e:
             problems.append(f"{flag_name(name)}: {e}")
+        else:
+            twice = next((value for value in values if values.count(value) > 1), None)
+            if twice is not None:
+                problems.append(f"{flag_name(name)} lists {twice} twice: list each value once")
         if name != "threads":
             texts[name] = words[0]
     try:
