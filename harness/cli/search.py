@@ -10,13 +10,14 @@ from typing import Any
 from harness.cli import many_runs
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
+from harness.core import files
 from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.problems import NO_SCENARIO
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
 from harness.core.shown import private
-from harness.errors import refuse
+from harness.errors import ConfigError, refuse
 from harness.results import run_folder
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import (
@@ -328,6 +329,7 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
     own = _only_folder("from", ("accuracy_floor", "price"), texts, problems)
     assert own.from_ is not None
     from harness.search.grid import job as grid
+    from harness.search.grid.cells.cells import GRID
     from harness.search.sweep import job as rates
     from harness.search.workers import job as workers
 
@@ -339,6 +341,8 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
         return workers.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / rates.SWEEP).is_file():
         return rates.show_stored(own.from_, as_json="json" in texts)
+    if not (own.from_ / GRID).is_file():
+        raise ConfigError(files.not_a_study(own.from_, "sweep"))
     return grid.show_stored(own.from_, own, as_json="json" in texts)
 
 

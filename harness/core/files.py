@@ -148,6 +148,14 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     )
 
 
+def not_a_study(folder: Path, verb: str) -> str:
+    """Returns the error message for a folder that contains none of the files in which `verb` stores its summaries."""
+    if not folder.exists():
+        return _no_folder(folder)
+    problem = f"contains no result of `{verb}`" if folder.is_dir() else "is not a folder"
+    return f"{folder} {problem}: pass a folder that `{verb}` wrote"
+
+
 def _no_folder(folder: Path) -> str:
     """Returns the error message for a missing folder. If a run with this name is unfinished or in progress, the message
     names its folder.

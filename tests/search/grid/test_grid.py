@@ -188,7 +188,18 @@ def test_resume_takes_everything_from_the_folder(
     assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
     told = "--resume takes all options from its folder: drop --batch"
     assert told in refuses("sweep", "--resume", "grid", "--batch", "4")
-    assert "nowhere has no grid.json" in refuses("sweep", "--resume", "nowhere")
+    assert refuses("sweep", "--resume", "nowhere") == "nowhere does not exist"
+
+
+def test_stored_sweep_that_is_missing_is_not_called_a_grid(refuses: Said) -> None:
+    """Bug: `sweep --from` asked for the folder of a grid, although the folder did not exist."""
+    assert refuses("sweep", "--from", "nowhere") == "nowhere does not exist"
+    Path("here").mkdir()
+    told = "here contains no result of `sweep`: pass a folder that `sweep` wrote"
+    assert refuses("sweep", "--from", "here") == told
+    Path("file").touch()
+    told = "file is not a folder: pass a folder that `sweep` wrote"
+    assert refuses("sweep", "--from", "file") == told
 
 
 def test_resume_names_the_code_of_the_folder_first(

@@ -34,8 +34,6 @@ _WEIGHTS = {"fp32": ("float32", "float64")}
 
 def content_of(folder: Path) -> Mapping[str, Any]:
     """Returns the content of grid.json. Raises a ConfigError if the file is missing or not valid."""
-    if not (folder / GRID).is_file():
-        raise ConfigError(f"{folder} has no {GRID}: check that it is the folder of a grid")
     content = files.read_json(folder / GRID, "sweep")
     wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
