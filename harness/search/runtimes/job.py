@@ -30,8 +30,9 @@ from harness.run.supervisor import preflight
 from harness.search.grid.cells.cells import Cell, config_of, labels
 from harness.search.grid.variants import Variants
 from harness.search.runtimes import standing, table
-from harness.search.runtimes.answers import compared
+from harness.search.runtimes.answers import Compared, compared
 from harness.search.runtimes.choice import CELL_S, Contest, Plan
+from harness.search.runtimes.reference import Doubt, doubt_of
 from harness.search.runtimes.standing import Entry
 
 ANSWERS = "answers"
@@ -78,6 +79,8 @@ class _Standing:
         self.entries = [Entry(cell) for cell in contest.cells]
         self.first: Entry | None = None
         """The cell whose answers serve as the reference for all other cells."""
+        self.doubt: Doubt | None = None
+        """Reason to doubt the first cell's answers."""
         self.dataset_digest: str | None = None
         self.ended = ""
         """Reason why the rounds ended: decided, time or rounds; '' before the rounds end."""
@@ -89,11 +92,18 @@ class _Standing:
             "decides": name,
             "ended": self.ended or None,
             "compared_with": self.label[self.first.cell] if self.first else None,
+            "reference_doubt": self.doubt._asdict() if self.doubt else None,
             "left_out": dict(self.contest.left_out),
             "unread": {name: list(formats) for name, formats in self.contest.unread.items()},
             "ahead": standing.ahead(self.entries, self.label),
             "cells": table.cells_of(self.entries, self.label),
         }
+
+    @property
+    def is_answered(self) -> bool:
+        """Returns whether a cell is ranked whose answers no other backend contradicts, or one other confirms."""
+        is_contradicted = self.doubt is not None and not self.doubt.is_confirmed
+        return any(entry.is_ranked for entry in self.entries) and not is_contradicted
 
 
 def _outcome(one: _Standing, entry: Entry) -> str:
@@ -125,8 +135,8 @@ class _RuntimesJob(Study[Plan]):
         return table.lines(self.content(), self.folder)
 
     def run(self) -> int:
-        """Performs the runs. Returns 4 if no cell is ranked, and 0 otherwise. If every cell failed to run, raises an
-        error with the reasons.
+        """Performs the runs. Returns 4 if no cell is ranked, or if all backends contradict the reference, and 0 otherwise. If
+        every cell failed to run, raises an error with the reasons.
         """
         for name in (ANSWERS, RUNS):
             (self.folder / name).mkdir()
@@ -150,8 +160,8 @@ class _RuntimesJob(Study[Plan]):
             from harness.search.runtimes.page import write
 
             write_page(write, content, self.folder)
-        is_ranked = any(entry.is_ranked for one in self._standings for entry in one.entries)
-        return 0 if is_ranked else RunInvalid.exit_status
+        is_answered = any(one.is_answered for one in self._standings)
+        return 0 if is_answered else RunInvalid.exit_status
 
     def _raise_if_nothing_ran(self) -> None:
         entries = [entry for one in self._standings for entry in one.entries]
@@ -189,6 +199,7 @@ class _RuntimesJob(Study[Plan]):
                 self._say(f"{text}: absent: {entry.absent}")
             else:
                 self._say(f"{text}: {_outcome(one, entry)}")
+        one.doubt = doubt_of(one.entries, one.first, self._alike)
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
@@ -196,7 +207,6 @@ class _RuntimesJob(Study[Plan]):
         HarnessError if the cell cannot run.
         """
         cell = entry.cell
-        path = self.folder / ANSWERS / f"{_key(cell)}.npz"
         with self._stopping.allowed():
             way, file = variants.made(cell)
             config = config_of(cell, variants.common, way, file)
@@ -211,16 +221,26 @@ class _RuntimesJob(Study[Plan]):
                 "config": to_plain(config),
                 "spec": run.instances._asdict(),
                 "dataset": run.dataset,
-                "out": str(path.absolute()),
+                "out": str(self._answers(entry).absolute()),
             }
             reply = call("harness.search.runtimes.answers:answer", request, self.folder / LOG)
         entry.config, entry.about, entry.sample_ns = config, reply["backend"], reply["sample_ns"]
         if one.first is None:
             one.first = entry
             return
-        first = self.folder / ANSWERS / f"{_key(one.first.cell)}.npz"
-        precisions = [each.about.get("precision") for each in (one.first, entry)]
-        entry.answers = compared(first, path, precisions)
+        entry.answers = self._compared(one.first, entry)
+
+    def _answers(self, entry: Entry) -> Path:
+        """Returns the file with a cell's answers."""
+        return self.folder / ANSWERS / f"{_key(entry.cell)}.npz"
+
+    def _compared(self, first: Entry, other: Entry) -> Compared | None:
+        precisions = [entry.about.get("precision") for entry in (first, other)]
+        return compared(self._answers(first), self._answers(other), precisions)
+
+    def _alike(self, first: Entry, other: Entry) -> bool:
+        found = self._compared(first, other)
+        return found is not None and not found.differs
 
     def _drop_hopeless(self, one: _Standing) -> None:
         scenario = scenario_named(self._config.scenario)

@@ -22,7 +22,7 @@ _MOST_RATIO = 2.0
 the bars.
 """
 
-_QUALIFY = ("but", "time limit", "machine", "doubt")
+_QUALIFY = ("but", "reference", "time limit", "machine", "doubt")
 """Labels of facts that limit the conclusion. All other facts explain the table."""
 
 

@@ -173,16 +173,24 @@ def headline(one: Mapping[str, Any]) -> str:
     if ahead is None:
         return "nothing is ranked"
     if ahead["next"] is None:
-        return f"only {ahead['best']} is ranked"
+        return f"only {ahead['best']} is ranked{_contradicted(one)}"
     at = "in samples/s" if ahead["number"] == "throughput" else f"at {ahead['number']}"
     times = show_factors(ahead["ratio"], ahead["low"], ahead["high"])
     said = f"{ahead['best']} is {times} as fast as {ahead['next']} {at}"
     if ahead["verdict"] == BETTER:
-        return said
+        return said + _contradicted(one)
     names: list[str] = [ahead["best"], *ahead["alike"]]
     judged = SAME if ahead["verdict"] == SAME else "undecided"
     more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
-    return f"{judged} between {_listed(names)}: {said}{more}"
+    return f"{judged} between {_listed(names)}: {said}{more}{_contradicted(one)}"
+
+
+def _contradicted(one: Mapping[str, Any]) -> str:
+    """Returns the last clause of the headline if no other backend gives the answers of the ranked cells; otherwise ''."""
+    doubt = one.get("reference_doubt")
+    return (
+        ", but no other backend confirms its answers" if doubt and not doubt["is_confirmed"] else ""
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -280,6 +288,8 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "but", text
     if text := _answers_text(one):
         yield "answers", text
+    if text := _reference_text(one):
+        yield "reference", text
     yield from _left_out(one)
     if one["ended"] == "time":
         yield "time limit", "the time limit ended the rounds: run the command after `next`"
@@ -344,6 +354,20 @@ def _answers_text(one: Mapping[str, Any]) -> str:
     return text + "".join(
         f"; with 16 bits or fewer, {share} must be equal, and floats may differ by {far}"
         for share, far in narrow
+    )
+
+
+def _reference_text(one: Mapping[str, Any]) -> str:
+    """Returns the reason why the first cell's answers may be the wrong ones; '' without such a reason."""
+    doubt, first = one.get("reference_doubt"), one["compared_with"]
+    if not doubt:
+        return ""
+    if doubt["against"]:
+        groups = "; ".join(f"{_listed(names)} agree with each other" for names in doubt["against"])
+        return f"{groups}, but not with {first}: check the file of {first}"
+    return (
+        f"no other backend agrees with {first}, so the answers of {first} may be the wrong ones: add a backend to "
+        "--backend, or with real data, compare the scores of --mode both"
     )
 
 

@@ -23,14 +23,16 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened import formats_read
 from harness.results import run_folder
+from harness.results.agreement import Agreement, Limits
 from harness.results.compare.finished import FinishedRun
 from harness.search.grid.cells.cells import Cell
 from harness.search.grid.cells.options import GridOptions, parse_precisions
 from harness.search.options import RuntimesOptions
 from harness.search.runtimes import answers, choice, standing, table
-from harness.search.runtimes.answers import compared
+from harness.search.runtimes.answers import Compared, compared
 from harness.search.runtimes.options import names_runtimes
 from harness.search.runtimes.page import figures
+from harness.search.runtimes.reference import Doubt, doubt_of
 from harness.search.runtimes.table import RANKED
 from harness.types import DatasetSetup
 from tests.builders.refusals import Said
@@ -315,6 +317,49 @@ def test_sweep_in_which_every_run_fails_ends_with_status_four(
     assert status == 4
     assert content["models"][0]["ahead"] is None
     assert capsys.readouterr().out.splitlines()[-1] == "nothing is ranked"
+
+
+def test_reference_that_no_backend_confirms_is_not_the_winner(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the first backend was the winner although its file had altered weights and two other files were right."""
+    speeds = always(ort=1000.0, openvino=1200.0, litert=900.0)
+    status, content = swept(Backends(speeds, answers={"ort": LABELS[::-1]}), *THREE)
+    assert status == 4
+    out = capsys.readouterr().out
+    told = "openvino and litert agree with each other, but not with ort: check the file of ort"
+    assert f"reference   {told}\n" in out
+    assert out.splitlines()[-1] == "only ort is ranked, but no other backend confirms its answers"
+    (one,) = content["models"]
+    assert one["reference_doubt"] == {"is_confirmed": False, "against": [["openvino", "litert"]]}
+
+
+def test_reference_against_one_backend_may_be_the_wrong_one(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backends = Backends(always(ort=1000.0, openvino=1200.0), answers={"ort": LABELS[::-1]})
+    assert swept(backends, *SWEEP, "--backend", "ort,openvino")[0] == 4
+    told = "reference   no other backend agrees with ort, so the answers of ort may be the wrong ones: "
+    assert told in capsys.readouterr().out
+
+
+def test_reference_that_a_backend_confirms_is_not_doubted(swept: Swept) -> None:
+    speeds = always(ort=1000.0, openvino=1200.0, litert=900.0)
+    status, content = swept(Backends(speeds, answers={"litert": LABELS[::-1]}), *THREE)
+    assert (status, content["models"][0]["reference_doubt"]) == (0, None)
+
+
+def test_precision_that_changes_answers_leaves_the_reference_undoubted() -> None:
+    def entry(backend: str, precision: str, *, alike: float) -> standing.Entry:
+        cell = Cell("digits", backend, precision, 1, 1, (), "real")
+        agreement = Agreement(64, 0, alike, None, None, alike)
+        return standing.Entry(cell, answers=Compared(agreement, Limits(0.95, 0.1)))
+
+    first = standing.Entry(Cell("digits", "ort", "fp32", 1, 1, (), "real"))
+    entries = [first, entry("ort", "int8", alike=0.5), entry("mnn", "int8", alike=0.5)]
+    assert doubt_of(entries, first, lambda *_: True) is None
+    entries.append(entry("mnn", "fp32", alike=0.5))
+    assert doubt_of(entries, first, lambda *_: True) == Doubt(is_confirmed=False, against=())
 
 
 @pytest.mark.parametrize(("error", "status"), [(PluginUnavailable, 3), (ConfigError, 2)])
