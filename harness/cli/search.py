@@ -196,8 +196,9 @@ def sweep(arguments: list[str]) -> int:
             **dict.fromkeys(("target_qps", "concurrency")),
             "mode": "performance, accuracy or both (default performance; both for a grid)",
             "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; 1s for several backends)",
-            "out": f"{_out('sweep-server')}; for a grid: grid-SCENARIO-BACKEND-MODEL; for several backends: "
-            "runtimes-SCENARIO-BACKENDS-MODEL",
+            "out": "result folder; except with --models, the same command continues a stopped sweep in this folder "
+            "(default results/TIME-sweep-server-BACKEND-MODEL; for a grid: grid-SCENARIO-BACKEND-MODEL; for several "
+            "backends: runtimes-SCENARIO-BACKENDS-MODEL)",
         }
     )
     texts, problems = read_run_options(parser, arguments)

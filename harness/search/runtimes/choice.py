@@ -61,6 +61,18 @@ class Plan(NamedTuple):
         return list(dict.fromkeys(cell.backend for one in self.contests for cell in one.cells))
 
     @property
+    def axes(self) -> dict[str, Any]:
+        """Values that a continued comparison must share, in addition to the configuration."""
+        cells = [cell for one in self.contests for cell in one.cells]
+        return {
+            "model": [one.model for one in self.contests],
+            "backend": self.backends,
+            "precision": list(dict.fromkeys(cell.precision for cell in cells)),
+            "threads": list(dict.fromkeys(cell.threads for cell in cells)),
+            "calibration_dir": self.calibration_dir,
+        }
+
+    @property
     def precisions(self) -> set[str]:
         return {cell.precision for one in self.contests for cell in one.cells}
 

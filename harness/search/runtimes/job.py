@@ -2,12 +2,13 @@
 alternating runs.
 
 The folder contains the runs in `runs/`, the compared answers in `answers/`, and a summary in runtimes.json,
-runtimes.csv and runtimes.html.
+runtimes.csv and runtimes.html. The same command with the same --out continues a stopped comparison: it answers again,
+and makes only the runs that are missing.
 """
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def _outcome(one: _Standing, entry: Entry) -> str:
 
 class _RuntimesJob(Study[Plan]):
     file = run_folder.RUNTIMES
+    continuation = "the same command with --out {folder} continues it"
 
     def _begin(self) -> None:
         config, plan = self._config, self._options
@@ -126,10 +128,22 @@ class _RuntimesJob(Study[Plan]):
         self._first_seed = seeds_of(config).schedule
         models = "models" if len(names) > 1 else next(iter(names.values()))
         scenario = f"runtimes-{config.scenario}"
-        self._results = self._new_folder(scenario, "+".join(plan.backends), models)
+        self._plain = to_plain(replace(config, out=None))
+        if self._open_folder(scenario, "+".join(plan.backends), models):
+            self._take_stored(files.read_json(self.folder / self.file))
+
+    def _take_stored(self, stored: Mapping[str, Any]) -> None:
+        """Continues an earlier call in this folder. Its time counts towards the time limit."""
+        with files.reading(f"{self.folder / self.file} was not written by `sweep --backend`"):
+            before = {**stored["config"], **stored["axes"]}
+            self._check_same(
+                "comparison of backends", {**self._plain, **self._options.axes}, before
+            )
+            self._precisions |= stored["precisions"]
+            self._begun_s -= float(stored["took_s"])
 
     def has_measured(self) -> bool:
-        return any(entry.runs for one in self._standings for entry in one.entries)
+        return any((self.folder / RUNS).glob("*"))
 
     def lines(self) -> Iterator[str]:
         return table.lines(self.content(), self.folder)
@@ -139,7 +153,10 @@ class _RuntimesJob(Study[Plan]):
         every cell failed to run, raises an error with the reasons.
         """
         for name in (ANSWERS, RUNS):
-            (self.folder / name).mkdir()
+            (self.folder / name).mkdir(exist_ok=True)
+        if not (self.folder / self.file).is_file():
+            # The file is written first, because the same command later recognises its folder by it.
+            self._save()
         cells = sum(len(one.entries) for one in self._standings)
         done = 0
         for one in self._standings:
@@ -153,7 +170,6 @@ class _RuntimesJob(Study[Plan]):
         self._raise_if_nothing_ran()
         self._took_s = time.monotonic() - self._begun_s
         self._save()
-        self.folder = self._results.finish(newest=False)
         content = self.content()
         write_csv(self.folder / CSV, *table.csv_of(content))
         if not self._config.no_report:
@@ -268,8 +284,7 @@ class _RuntimesJob(Study[Plan]):
             if not now or standing.is_decided(one.entries):
                 one.ended = "decided"
                 return
-            left_s = deadline_s - time.monotonic()
-            if number >= SURE_ROUNDS and sum(entry.took_s for entry in now) > left_s:
+            if self._is_late(now, number, deadline_s):
                 one.ended = "time"
                 return
             turn = now if number % 2 == 0 else now[::-1]
@@ -280,11 +295,37 @@ class _RuntimesJob(Study[Plan]):
             standing.drop(one.entries, one.label)
         one.ended = "decided" if standing.is_decided(one.entries) else "rounds"
 
+    def _is_late(self, now: Sequence[Entry], number: int, deadline_s: float) -> bool:
+        """Returns whether a round's missing runs would end after the deadline."""
+        missing = [entry for entry in now if self._kept(entry, number) is None]
+        if number < SURE_ROUNDS or not missing:
+            return False
+        return sum(entry.took_s for entry in missing) > deadline_s - time.monotonic()
+
+    def _kept(self, entry: Entry, number: int) -> Finished | None:
+        """Returns the VALID run that an earlier call made in this round; None without such a run."""
+        first = self._out(entry, number)
+        for path in sorted(first.parent.glob(f"*/{run_folder.RESULT}")):
+            name = path.parent.name
+            is_of_round = name == first.name or name.startswith(f"{first.name}-")
+            if is_of_round and not name.endswith(files.PARTIAL):
+                result = files.read_json(path)
+                if result.get("verdict") == "VALID":
+                    return Finished(0, path.parent, result)
+        return None
+
+    def _out(self, entry: Entry, number: int) -> Path:
+        """Returns the folder of a cell's first run in a round. A repeated run adds `-2` to this name."""
+        return self.folder / RUNS / f"{_key(entry.cell)}-{number + 1}"
+
     def _run(self, one: _Standing, entry: Entry, number: int, text: str, deadline_s: float) -> None:
+        if (kept := self._kept(entry, number)) is not None:
+            self._note(one, entry, number, kept)
+            return
         assert entry.config is not None
         config = replace(
             entry.config,
-            out=self.folder / RUNS / f"{_key(entry.cell)}-{number + 1}",
+            out=files.free_name(self._out(entry, number)),
             schedule_seed=(self._first_seed + number) & MAX_SEED,
             dataset_digest=one.dataset_digest or entry.config.dataset_digest,
         )
@@ -330,7 +371,8 @@ class _RuntimesJob(Study[Plan]):
             "started": self._started,
             "command": plan.command,
             "scenario": self._config.scenario,
-            "config": to_plain(replace(self._config, out=None)),
+            "config": self._plain,
+            "axes": plan.axes,
             "limit_s": plan.limit_s,
             "took_s": self._took_s or time.monotonic() - self._begun_s,
             "rounds": plan.rounds,

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -463,13 +464,64 @@ def test_stopped_sweep_keeps_its_runs(swept: Swept, capsys: pytest.CaptureFixtur
     speeds = always(ort=1000.0, openvino=1200.0, litert=900.0)
     status, content = swept(Backends(speeds, ends={5: ("interrupted", 130)}), *THREE)
     assert status == 130
-    assert Path("r.partial/SHA256SUMS").is_file()
+    assert Path("r/SHA256SUMS").is_file()
     assert {name: cell["rounds"] for name, cell in cells(content).items()} == {
         "ort": 1,
         "openvino": 1,
         "litert": 2,
     }
-    assert capsys.readouterr().out.startswith("RUNTIMES  single-stream  digits  1s per run")
+    told = capsys.readouterr()
+    assert told.out.startswith("RUNTIMES  single-stream  digits  1s per run")
+    assert "stopped: the same command with --out r continues it\n" in told.err
+
+
+def test_the_same_command_continues_a_stopped_sweep(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a stopped sweep could not be continued, and its folder was in the way."""
+    speeds = always(ort=1000.0, openvino=1200.0, litert=1190.0)
+    _, whole = swept(Backends(speeds), *THREE)
+    shutil.move("r", "whole")
+    assert swept(Backends(speeds, ends={5: ("interrupted", 130)}), *THREE)[0] == 130
+    backends = Backends(lambda backend, number: speeds(backend, number + 1))
+    status, content = swept(backends, *THREE)
+    assert status == 0
+    names = [config.out.name for config in backends.configs if config.out is not None]
+    rounds = [name.partition("-t1-")[2] for name in names]
+    # The fifth run, in round 2, was stopped. The folder that it left keeps its name.
+    assert rounds[:2] == ["2-2", "2"]
+    assert "1" not in rounds
+    assert [(n, c["rounds"], c["numbers"]) for n, c in cells(content).items()] == [
+        (n, c["rounds"], c["numbers"]) for n, c in cells(whole).items()
+    ]
+    assert content["took_s"] > 0
+    again = Backends(speeds)
+    assert swept(again, *THREE)[0] == 0
+    assert again.configs == []
+    capsys.readouterr()
+    assert main([*THREE, "--duration", "2s", "--out", "r"]) == 2
+    told = "r is a comparison of backends with a different duration: pass a different --out"
+    assert told in capsys.readouterr().err
+    assert main([*SWEEP, "--backend", "ort,openvino", "--out", "r"]) == 2
+    assert "with a different backend: " in capsys.readouterr().err
+
+
+def test_failed_runs_are_repeated_by_the_same_command(swept: Swept) -> None:
+    speeds = always(ort=1000.0, openvino=1200.0, litert=900.0)
+    _, content = swept(Backends(speeds, ends={2: ("batch-failed", 4)}), *THREE)
+    assert cells(content)["openvino"]["state"] == "not ranked"
+    status, content = swept(Backends(speeds), *THREE)
+    assert status == 0
+    assert content["models"][0]["ahead"]["best"] == "openvino"
+
+
+def test_continued_sweep_that_cannot_start_keeps_its_runs(swept: Swept) -> None:
+    speeds = always(ort=1000.0, openvino=1200.0, litert=900.0)
+    swept(Backends(speeds), *THREE)
+    runs = sorted(Path("r/runs").iterdir())
+    broken = dict.fromkeys(("ort", "openvino", "litert"), ConfigError("it does not start"))
+    assert swept(Backends(speeds, answers=broken), *THREE)[0] == 2
+    assert sorted(Path("r/runs").iterdir()) == runs
 
 
 def test_precisions_and_threads_are_named_if_they_vary(
