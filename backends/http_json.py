@@ -90,14 +90,15 @@ class HttpJsonRemote:
         self._headers: Headers = (("Content-Type", kind), *_headers(options.get("headers", "{}")))
         self._form = _form(options)
         self._check_batches(setup)
+        self._counted: Callable[[], Counted] | None = None
         if "tokens" in options:
             if setup.max_batch > 1:
                 raise ConfigError(
                     f"--backend-option tokens counts one answer per reply: drop --max-batch {setup.max_batch}"
                 )
-            counted = _parsed("tokens", Pointer, options["tokens"])
+            tokens = _parsed("tokens", Pointer, options["tokens"])
             self.streams = False
-            self.reader = lambda: Counted(self._form, counted)
+            self.reader = self._counted = lambda: Counted(self._form, tokens)
 
     def _check_batches(self, setup: BackendSetup) -> None:
         if setup.max_batch == 1:
@@ -132,6 +133,9 @@ class HttpJsonRemote:
         return self.joined([self._template.pieces(rows) for rows in _samples(batch)])
 
     def answer(self, reply: Reply, samples: int) -> Outputs:
+        if self._counted is not None:
+            # Replies before the run are read as in the run, so that a wrong pointer is found before the run.
+            return self._counted().answer(reply)
         if reply.status != _OK:
             raise refused(reply)
         return read(self._form, bytes(reply.body), samples)

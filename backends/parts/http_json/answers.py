@@ -39,13 +39,14 @@ class Counted:
             raise refused(reply)
         body = bytes(reply.body)
         outputs = read(self._form, body, 1)
+        place = repr(self._tokens.text)
         try:
             found = self._tokens.find(json.loads(body))
         except LookupError:
-            raise BadAnswer(f"the reply has no tokens at {self._tokens.text!r}") from None
+            raise BadAnswer(f"the reply has no tokens at {place}{_shown(body)}") from None
         count = len(found) if isinstance(found, list) else found
         if type(count) is not int or count < 0:
-            raise BadAnswer(f"the reply has {_kind(found)} at {self._tokens.text!r}, not a count")
+            raise BadAnswer(f"the reply has {_kind(found)} at {place}, not a count{_shown(body)}")
         self.usage = Usage(output=count, source="usage")
         return outputs
 

@@ -513,11 +513,20 @@ def test_tokens_are_read_where_the_option_points() -> None:
     (answer,) = reader.answer(reply({"text": "hi", "usage": {"output_tokens": 3}}))
     assert (bytes(answer), reader.usage.output, reader.usage.source) == (b"hi", 3, "usage")
     assert refusal(remote.reader().answer, reply({"text": "hi"}), error=BadAnswer) == (
-        "the reply has no tokens at '/usage/output_tokens'"
+        "the reply has no tokens at '/usage/output_tokens' (it begins with b'{\"text\": \"hi\"}')"
     )
     bad = reply({"text": "hi", "usage": {"output_tokens": "3"}})
     assert "has a string at" in refusal(remote.reader().answer, bad, error=BadAnswer)
     assert not isinstance(opened((TEXT,), body='{"q": "{{text}}"}'), HasReader)
+
+
+def test_wrong_pointer_to_tokens_is_found_before_the_run() -> None:
+    """Bug: the pointer was not used before the run, so all samples of the run failed."""
+    remote = opened((TEXT,), body='{"q": "{{text}}"}', answer="/text", dtype="text", tokens="/n")
+    line = refusal(remote.answer, reply({"text": "hi"}), 1, error=BadAnswer)
+    assert line.startswith("the reply has no tokens at '/n' (it begins with ")
+    (answer,) = remote.answer(reply({"text": "hi", "n": 2}), 1)
+    assert bytes(answer) == b"hi"
 
 
 def test_tokens_may_be_listed() -> None:
