@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from itertools import chain
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,23 @@ _ERRORS = ("error", "errors", "detail")
 
 _MOST_DEPTH = 32
 """The maximum number of dimensions of a NumPy array."""
+
+
+class _Constant(float):
+    """NaN or infinity in a reply. JSON forbids both, but Python's encoder writes them. This type is not a number type of
+    an answer, so that an answer with such a value is refused; the rest of a reply may contain them.
+    """
+
+
+def _constant(text: str) -> float:
+    # -Infinity is accepted, because models mask scores with it.
+    return -inf if text == "-Infinity" else _Constant(text)
+
+
+def _parsed(body: bytes) -> Any:
+    # With parse_constant, json makes a decoder, which takes longer than to parse a short reply.
+    has_constant = b"NaN" in body or b"Infinity" in body
+    return json.loads(body, parse_constant=_constant if has_constant else None)
 
 
 class Counted:
@@ -73,7 +91,7 @@ class Form(NamedTuple):
 def read(form: Form, body: bytes, samples: int) -> Outputs:
     """Returns the answers of a reply. Raises BadAnswer or Refused, with the first bytes of the reply."""
     try:
-        content = json.loads(body)
+        content = _parsed(body)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"the reply is not valid JSON{_shown(body)}") from e
     try:
@@ -151,9 +169,13 @@ def _array(form: Form, flat: list[Any], shape: tuple[int, ...]) -> Array:
     datatype = datatype_of(form.dtype)
     assert datatype is not None  # not None, because the backend has checked the option
     try:
-        return from_json(flat, datatype, shape)
+        return from_json(flat, datatype, shape, null_is_nan=False)
     except ValueError:
         wrong = next((value for value in flat if type(value) not in (int, float)), flat[0])
+        if wrong is None or isinstance(wrong, _Constant):
+            raise ValueError(
+                f"an answer in the reply has {_kind(wrong)} instead of a number"
+            ) from None
         raise ValueError(
             f"an answer in the reply has {_kind(wrong)} that is not {form.dtype}: see --backend-option dtype"
         ) from None
@@ -197,5 +219,12 @@ def _flat(nested: list[Any], shape: Sequence[int]) -> list[Any] | None:
 
 def _kind(value: Any) -> str:
     """Returns a noun for the kind of a JSON value."""
-    nouns = {dict: "an object", list: "a list", str: "a string", type(None): "null", bool: "a bool"}
+    nouns = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        type(None): "null",
+        bool: "a bool",
+        _Constant: "NaN or infinity",
+    }
     return nouns.get(type(value), "a number")

@@ -91,11 +91,13 @@ def raw_texts(array: Array) -> bytes:
     return b"".join(_LENGTH.pack(len(element)) + element for element in encoded)
 
 
-def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
+def from_json(
+    data: object, datatype: str, shape: Sequence[int], *, null_is_nan: bool = True
+) -> Array:
     """Returns the values in a JSON list, which may be flat or nested according to the shape.
 
     Raises a ValueError if the values do not match the shape or datatype. BOOL values may be written as 0 and 1. NaN may
-    be written as NaN or, by servers that use orjson, as null.
+    be written as NaN or, if null_is_nan, as null, as servers that use orjson do.
     """
     if not isinstance(data, list):
         raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")
@@ -106,7 +108,7 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
         if not all(type(value) is str for value in flat):
             raise ValueError("BYTES in JSON must be strings")
         return _objects(flat).reshape(shape)
-    return _numbers(datatype, flat).reshape(shape)
+    return _numbers(datatype, flat, null_is_nan).reshape(shape)
 
 
 def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
@@ -123,7 +125,7 @@ def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
     return level
 
 
-def _numbers(datatype: str, values: list[Any]) -> Array:
+def _numbers(datatype: str, values: list[Any], null_is_nan: bool) -> Array:
     types = set(map(type, values))
     wrong = ValueError(f"data contains values that are not {datatype}")
     if datatype == "BOOL":
@@ -131,7 +133,8 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
             raise wrong
         return np.array(values, bool)
     code = _CODES[datatype]
-    if not types <= ({int, float, type(None)} if code in "efd" else {int}):
+    nulls = {type(None)} if null_is_nan else set()
+    if not types <= ({int, float, *nulls} if code in "efd" else {int}):
         raise wrong
     if type(None) in types:
         values = [nan if value is None else value for value in values]

@@ -42,7 +42,9 @@ class Answerer(NamedTuple):
         answers = self.postprocess.answers(outputs, indices)
         self._check(answers)
         if self.postprocess.not_finite(outputs, answers):
-            raise ValueError(NOT_FINITE)
+            raise ConfigError(
+                f"{NOT_FINITE}: correct the model, or pass a --dataset for which the model has answers"
+            )
         if len(answers) != len(indices):
             raise ConfigError(wrong_count(len(answers), len(indices), self._name()))
         return answers

@@ -69,6 +69,13 @@ def test_a_dataset_that_raises_is_named() -> None:
                 "FILE.yaml, docs/manifest.md"
             ),
         ),
+        (
+            np.array([[1.0, np.nan]] * 2),
+            (
+                "the model's outputs contain NaN or +Inf: correct the model, or pass a --dataset for which the model "
+                "has answers"
+            ),
+        ),
     ],
 )
 def test_an_output_that_holds_no_answers_is_named(output: Array, line: str) -> None:

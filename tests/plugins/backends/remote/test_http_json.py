@@ -298,6 +298,9 @@ def test_answers_that_are_texts_become_utf_8() -> None:
         ({"predictions": ["a"]}, {}, "has a string that is not float32: see --backend-option dtype"),
         ({"predictions": [1.5]}, {"dtype": "int8"}, "has a number that is not int8: see --backend-option dtype"),
         ({"predictions": [300]}, {"dtype": "int8"}, "has a number that is not int8: see"),
+        ({"predictions": [None]}, {}, "an answer in the reply has null instead of a number (it begins with "),
+        (b'{"predictions": [NaN]}', {}, "an answer in the reply has NaN or infinity instead of a number (it "),
+        ({"predictions": [[1.0, float("inf")]]}, {"shape": "2"}, "has NaN or infinity instead of a number (it begins with"),
         ({"predictions": [True]}, {}, "has a bool that is not float32: see"),
         ({"predictions": [1]}, {"dtype": "text"}, "is a number, not a string: see --backend-option dtype"),
     ],
@@ -307,6 +310,12 @@ def test_wrong_answer_is_reported_in_one_line(
 ) -> None:
     line = refusal(opened(**options).answer, reply(content), 1, error=BadAnswer)
     assert message in line
+
+
+def test_masked_scores_and_constants_beside_the_answer_are_accepted() -> None:
+    body = b'{"predictions": [[-Infinity, 1.5]], "loss": NaN}'
+    answer = opened(shape="2").answer(reply(body), 1)
+    assert answer.tolist() == [[-np.inf, 1.5]]
 
 
 def test_only_the_first_60_bytes_of_a_wrong_answer_are_shown() -> None:
