@@ -22,8 +22,12 @@ from harness.wire.http1 import BadReply, EncodedReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 
 _BUSY = (429, 503)
+_SERVER_ERROR = 500
+"""With this status or a higher one, the server reports that it failed itself."""
+
 _LOG = "read the server's log"
 _HINT = f"check the model's inputs, or {_LOG}"
+_ANSWER_HINT = f"check the model's inputs and the backend's options, or {_LOG}"
 
 
 class Link:
@@ -137,6 +141,10 @@ def link_to(server: Server, timeout_s: float) -> Link | CallLink:
     return CallLink(server, timeout_s) if server.address.grpc else Link(server, timeout_s)
 
 
+def _is_fault_of_server(status: int) -> bool:
+    return status >= _SERVER_ERROR and status not in _BUSY
+
+
 class RemoteBackend:
     """A `Backend` that sends one batch at a time to one server."""
 
@@ -153,6 +161,7 @@ class RemoteBackend:
         self._link = link_to(server, timeout_s)
         self._timeout_s = timeout_s
         self._is_open = is_open
+        self._sent = self._failed = 0
 
     def twin(self) -> Self:
         """Returns a backend with a separate connection and the same plug-in, which must be open."""
@@ -178,13 +187,44 @@ class RemoteBackend:
         self._link.close()
 
     def infer(self, batch: Batch) -> Outputs:
+        """Sends a batch, and sends it once more if the server reports that it failed itself. Raises ConfigError if the
+        server does not answer.
+        """
+        try:
+            return self._answer_at_second_try(batch)
+        except (Refused, BadAnswer) as e:
+            raise ConfigError(f"--url {self._link.server.address}: {self._reason(e)}") from e
+
+    def _answer_at_second_try(self, batch: Batch) -> Outputs:
+        try:
+            return self._answer(batch)
+        except Refused as e:
+            # A fault of the server need not be due to a wrong configuration. A run counts its own requests that fail.
+            if not _is_fault_of_server(e.status):
+                raise
+        return self._answer(batch)
+
+    def _answer(self, batch: Batch) -> Outputs:
         reply = self.reply(batch)
+        self._sent += 1
         try:
             return self.remote.answer(reply, batch.size)
-        except (Refused, BadAnswer) as e:
-            is_busy = isinstance(e, Refused) and e.status in _BUSY
-            hint = "it is busy or limits the rate: run again when it answers" if is_busy else _HINT
-            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}: {hint}") from e
+        except (Refused, BadAnswer):
+            self._failed += 1
+            raise
+
+    def _reason(self, error: Refused | BadAnswer) -> str:
+        """Returns the end of the message for an unusable reply."""
+        text = one_line(error)
+        if isinstance(error, BadAnswer):
+            return f"{text}: {_ANSWER_HINT}"
+        if error.status in _BUSY:
+            return f"{text}: it is busy or limits the rate: run again when it answers"
+        if not _is_fault_of_server(error.status):
+            return f"{text}: {_HINT}"
+        # The inputs cannot be at fault if the server has answered others.
+        hint = _HINT if self._failed == self._sent else _LOG
+        return f"{text} ({self._failed} of {self._sent} test requests failed): {hint}"
 
     def reply(self, batch: Batch) -> Reply:
         """Returns the server's reply to a batch. Raises ConfigError if no reply arrives."""

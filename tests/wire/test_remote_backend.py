@@ -1,16 +1,24 @@
 """A backend that uses a server through a remote plug-in."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.backends.http_json import HttpJsonRemote
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError
 from harness.remote import Request
+from harness.types import BackendSetup, Batch, TensorSpec
 from harness.wire.connections import Server
-from harness.wire.remote_backend import Link, remote_backend
+from harness.wire.remote_backend import Link, RemoteBackend, remote_backend
 from tests.stand_ins.servers.bad_server import BadServer, garbage, since
+from tests.stand_ins.servers.json_services import Asked, serving_json
+
+BATCH = Batch(1, {"x": np.zeros((1, 2), np.float32)})
 
 
 class Plugin:
@@ -58,3 +66,49 @@ def test_broken_reply_before_a_run_names_the_next_step(sent: bytes, why: str) ->
     assert str(caught.value) == (
         f"--url {server.url} does not speak HTTP/1.1 ({why}): read the server's log"
     )
+
+
+@contextmanager
+def json_backend(failing: range) -> Iterator[RemoteBackend]:
+    """Yields the backend of a service that answers requests with these numbers with status 500."""
+    number = count()
+
+    def answer(_: Asked) -> tuple[int, Any]:
+        return (500, {"detail": "boom"}) if next(number) in failing else (200, {"y": 1.5})
+
+    inputs = (TensorSpec("x", "float32", ("batch", 2)),)
+    options = {"body": '{"x": "{{x}}"}', "answer": "/y"}
+    remote = HttpJsonRemote(
+        BackendSetup(model=None, model_name="m", inputs=inputs, options=options)
+    )
+    with (
+        serving_json(answer) as url,
+        remote_backend(remote, Server(address=parse_address(url)), 5.0) as backend,
+    ):
+        yield backend
+
+
+def test_server_that_fails_some_requests_does_not_prevent_the_run() -> None:
+    """Bug: a service that failed every 10th request ended before the run, and the message blamed the inputs."""
+    with json_backend(range(9, 100, 10)) as backend:
+        assert [float(np.ravel(backend.infer(BATCH))[0]) for _ in range(30)] == [1.5] * 30
+
+
+@pytest.mark.parametrize(
+    ("failing", "end"),
+    [
+        (range(3, 100), "(2 of 5 test requests failed): read the server's log"),
+        (
+            range(100),
+            "(2 of 2 test requests failed): check the model's inputs, or read the server's log",
+        ),
+    ],
+)
+def test_server_that_fails_twice_is_reported_with_the_count(failing: range, end: str) -> None:
+    with json_backend(failing) as backend:
+        for _ in range(failing.start):
+            backend.infer(BATCH)
+        with pytest.raises(ConfigError) as caught:
+            backend.infer(BATCH)
+        address = backend.server.address
+    assert str(caught.value) == f"--url {address}: the server answered 500: boom {end}"
