@@ -77,12 +77,16 @@ def beside(path: Path, file: str, read: str) -> str:
     """Returns the path of a file that the model file reads, relative to the repository or package.
 
     path: the model file, for messages. file: the model file's path in the repository or package. read: the name as
-    written in the model file. Raises ConfigError if the name points outside the repository or package.
+    written in the model file. Raises ConfigError if the name points outside the model file's folder, because frameworks
+    refuse such a file even if it is in the repository or package.
     """
-    there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
-    if there.startswith(("/", "../")):
-        raise ConfigError(f"{path} reads {read!r:.200}, which is not in its folder")
-    return there
+    inside = posixpath.normpath(read)
+    if inside.startswith("/") or inside.split("/")[0] == "..":
+        raise ConfigError(
+            f"{path} reads {read!r:.200}, which is not in its folder: export the model again with its weights in its "
+            "folder, and pass the path of its file"
+        )
+    return posixpath.join(posixpath.dirname(file), inside)
 
 
 def _is_model(file: str, files: Collection[str]) -> bool:

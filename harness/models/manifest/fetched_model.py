@@ -1,7 +1,7 @@
 """A single model file from a hub or a package, for a run without a manifest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,6 +57,17 @@ class FetchedModel(Model, ABC):
     @property
     def may_have_to_be_obtained(self) -> bool:
         return self._in_cache() is None
+
+    def _check_complete(self, read: Iterable[str], known: Collection[str], kind: str) -> None:
+        """Raises ConfigError if a file that the model reads is missing at its origin. known: the files at the origin.
+        kind: a noun for the origin.
+        """
+        for file in read:
+            if file not in known:
+                raise ConfigError(
+                    f"{self._origin} reads {file}, which the {kind} does not contain: choose another version or "
+                    "another model"
+                )
 
     @abstractmethod
     def _in_cache(self) -> Path | None:

@@ -40,9 +40,12 @@ class HubModel(FetchedModel):
 
     def _fetch(self, say: Callable[[str], None]) -> None:
         say(f"fetching {self._hub_name}, once")
-        path = repository.download(self._hub_name.repository, self._commit, self._file)
-        for name in self._files_read(path):
-            repository.download(self._hub_name.repository, self._commit, name)
+        of = self._hub_name.repository
+        path = repository.download(of, self._commit, self._file)
+        names = [*self._files_read(path)]
+        self._check_complete(names, repository.listing(of, self._commit).digests, "commit")
+        for name in names:
+            repository.download(of, self._commit, name)
 
     def _in_cache(self) -> Path | None:
         of = self._hub_name.repository

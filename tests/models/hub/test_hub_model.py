@@ -183,6 +183,18 @@ def test_files_that_a_model_reads_are_fetched_with_it(hub: Hub, tmp_path: Path) 
     assert model.may_have_to_be_obtained
 
 
+def test_a_commit_without_a_file_that_the_model_reads_is_refused(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = hub.push("org/net", {"a/net.onnx": DIGITS})
+    model = load_model("hf:org/net@main")
+    monkeypatch.setattr(candidates, "external_data", lambda _: {"w.bin"})
+    assert refusal(model.obtain, ONNX, quiet) == (
+        f"hf:org/net@{commit}:a/net.onnx reads a/w.bin, which the commit does not contain: choose another version or "
+        "another model"
+    )
+
+
 def test_a_model_may_not_read_files_outside_of_its_repository(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,13 +265,27 @@ def test_files_that_a_model_reads_are_fetched_with_it(
     assert "weights.bin: its SHA-256 is " in refusal(model.path, ONNX)
 
 
-def test_a_model_may_not_read_files_outside_of_its_package(
+@pytest.mark.parametrize("read", ["../../secret", "../shared/w.bin", "/etc/hostname", ".."])
+def test_a_model_may_not_read_files_outside_of_its_folder(
+    index: Path, monkeypatch: pytest.MonkeyPatch, no_index: None, read: str
+) -> None:
+    """Bug: a file of the package outside the model's folder was extracted, and refused by ONNX Runtime in its words."""
+    files = {"net_pack/digits.onnx": DIGITS, "shared/w.bin": b"1"}
+    by_hand(NAME, lambda home: wheel(home, "net_pack", "1.0", files))
+    monkeypatch.setattr(candidates, "external_data", lambda _: {read})
+    line = refusal(load_model(NAME).obtain, ONNX, quiet)
+    assert f"digits.onnx reads {read!r}, which is not in its folder: export the model " in line
+
+
+def test_a_package_without_a_file_that_the_model_reads_is_refused(
     index: Path, monkeypatch: pytest.MonkeyPatch, no_index: None
 ) -> None:
+    """Bug: the message named the command that had just failed."""
     by_hand(NAME, lambda home: wheel(home, "net_pack", "1.0", {"net_pack/digits.onnx": DIGITS}))
-    monkeypatch.setattr(candidates, "external_data", lambda _: {"../../secret"})
-    with pytest.raises(ConfigError, match="which is not in its folder"):
-        load_model(NAME).obtain(ONNX, quiet)
+    monkeypatch.setattr(candidates, "external_data", lambda _: {"w.bin"})
+    assert refusal(load_model(NAME).obtain, ONNX, quiet) == (
+        f"{NAME} reads net_pack/w.bin, which the wheel does not contain: choose another version or another model"
+    )
 
 
 def test_a_saved_model_is_a_folder_without_other_files(index: Path, no_index: None) -> None:
