@@ -2,7 +2,7 @@
 
 import posixpath
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
@@ -57,6 +57,16 @@ def check_readable(text: str, file: str | None) -> None:
 def format_by_name(file: str) -> Format:
     """Returns the format of a readable file according to its name."""
     return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
+
+
+def name_of_file(short: str, file: str) -> str:
+    """Returns a model's name, so that the models of one repository or package have different names. short: the name of
+    the repository or package.
+    """
+    path = PurePosixPath(file)
+    says_nothing = path.stem == "model" or saved_model.is_saved_model(file)
+    own = path.parent.name if says_nothing else path.stem
+    return short if own in ("", short) else f"{short}-{own}"
 
 
 def names_read_by(path: Path) -> set[str]:

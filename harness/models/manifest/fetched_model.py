@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.errors import ConfigError
-from harness.models.manifest.candidates import format_by_name
+from harness.models.manifest.candidates import format_by_name, name_of_file
 from harness.models.manifest.formats import refuse_other
 from harness.models.manifest.model import Model
 
@@ -22,10 +22,10 @@ class FetchedModel(Model, ABC):
     """The name of the cache in error messages."""
 
     def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
-        """short: the model's name. origin: the complete value of --model. found: the file's path, if another process
+        """short: the name of the repository or package. origin: the complete value of --model. found: the file's path, if another process
         has already found it.
         """
-        super().__init__(short, None, Path(), None)
+        super().__init__(name_of_file(short, file), None, Path(), None)
         self._origin, self._file, self._found = origin, file, found
 
     @property

@@ -18,6 +18,7 @@ from harness.core.console import frameworks_output, say
 from harness.core.formats.strict_yaml import parse_yaml, yaml_of
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
+from harness.models.manifest.candidates import name_of_file
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import BY_SUFFIX, FORMATS, Format, check, format_of
 from harness.models.manifest.lookup import parse_manifest
@@ -80,11 +81,11 @@ def manifest_of_package(
 ) -> tuple[Path, str]:
     """Fetches a file from a package, and returns the path and text of its manifest.
 
-    text: the value of --model. manifest: None to use the package's name. For the other parameters, see `manifest_of`.
+    text: the value of --model. manifest: None to use the model's name. For the other parameters, see `manifest_of`.
     """
     model = package_model(text)
     name = model.package
-    manifest = manifest or Path(f"{name.short}.yaml")
+    manifest = manifest or Path(f"{_plain_name(model.name)}.yaml")
     if manifest.exists():
         raise ConfigError(
             f"{manifest} already exists and will not be overwritten: pass a different --out"
@@ -300,7 +301,7 @@ def _lines(
     found: Proposal,
     source: PackageName | None,
 ) -> Iterator[str]:
-    stem = path.stem if source is None else f"{source.short}-{path.stem}"
+    stem = path.stem if source is None else name_of_file(source.short, source.file or "")
     yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
     yield "# description: one line for readers"

@@ -12,11 +12,12 @@ from harness.core.config.parse import NPM, PYPI
 from harness.errors import ConfigError
 
 _FILE = r"(?::([^\s:\\]+))?"
+_NPM_VERSION = r"\d+\.\d+\.\d+(?:[-+][\w.+-]+)?"
 _PATTERNS: Mapping[str, re.Pattern[str]] = {
     PYPI: re.compile(rf"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([^\s:@=*]+){_FILE}", re.ASCII),
     NPM: re.compile(
         r"((?:@[a-z0-9~_-][\w.~-]*/)?[a-z0-9~_-][\w.~-]*)"
-        rf"@(\d+\.\d+\.\d+(?:[-+][\w.+-]+)?){_FILE}",
+        rf"@({_NPM_VERSION}){_FILE}",
         re.ASCII,
     ),
 }
@@ -58,7 +59,7 @@ class PackageName(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The package's name without its scope, for result folders."""
+        """The package's name without its scope."""
         return self.package.rpartition("/")[2]
 
     @property
@@ -95,7 +96,7 @@ def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
 
 def _is_version(prefix: str, text: str) -> bool:
     if prefix == NPM:
-        return True  # the pattern of npm names has already checked the text
+        return re.fullmatch(_NPM_VERSION, text, re.ASCII) is not None
     try:
         Version(text)
     except InvalidVersion:
@@ -114,9 +115,13 @@ def _is_inside(file: str | None) -> bool:
 
 
 def _no_version(prefix: str, text: str) -> str:
-    """Returns the end of the message for a name without a version. This text explains how to find a version."""
-    package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
-    if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
+    """Returns the end of the message for a name without exactly one version. This text explains how to find a version."""
+    name = text.removeprefix(prefix)
+    package = re.match(r"[A-Za-z0-9@][\w./-]*", name, re.ASCII)
+    if package is None:
+        return ""
+    version = name[package.end() :].partition("==" if prefix == PYPI else "@")[2].partition(":")[0]
+    if _is_version(prefix, version):
         return ""
     command = "pip index versions" if prefix == PYPI else "npm view"
     return f"; `{command} {package[0]}` shows the versions"
