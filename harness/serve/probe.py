@@ -12,7 +12,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import program, show
 from harness.core.formats.strict_yaml import yaml_of
 from harness.core.units import counted, show_ns
-from harness.errors import HarnessError, one_line
+from harness.errors import ConfigError, HarnessError, one_line
 from harness.models.manifest.lookup import named_models
 from harness.models.opened.remote import request_timeout_s, servers_of
 from harness.remote import Exchange, Reply, Request
@@ -30,11 +30,14 @@ _PATHS = ("/v2", "/v1/models", "/")
 
 
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
-    """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached.
+    """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached, or if
+    `model` has no meaning for the server.
 
-    model: the server's name for a model, which the server need not list.
+    model: the server's name for a model, which a KServe server need not list.
     """
     found = looked_at(config, model)
+    if model is not None and found["kserve"] is None:
+        found |= _about(model, found)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
     return 0
 
@@ -68,6 +71,24 @@ def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
         }
     finally:
         link.close()
+
+
+def _about(model: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the facts that differ if the user names a model. Raises ConfigError if the server lacks the model, or does
+    not name its models.
+    """
+    listed = found["openai_models"]
+    if listed is not None:
+        if model in listed:
+            # The command that is printed measures the first model.
+            return {"openai_models": [model, *(name for name in listed if name != model)]}
+        shown = ", ".join(listed[:MOST_MODELS]) or "no model"
+        raise ConfigError(f"--model {model}: the server lists {shown}: name a listed model")
+    if found["services_protocol"] != known.TF_SERVING:
+        raise ConfigError(f"--model {model}: this server does not name its models: drop --model")
+    if not found["services"]:
+        raise ConfigError(f"--model {model}: the server does not describe it: check the name")
+    return {}
 
 
 def _timed(exchange: Exchange, path: str) -> int:

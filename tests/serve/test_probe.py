@@ -135,6 +135,17 @@ def test_openai_server_is_reported_with_the_command_to_run(
     assert ("dataset: prompts" in above) == (models != ["tinylm"])
 
 
+def test_named_model_of_an_openai_server_is_in_the_command(prints: Said, refuses: Said) -> None:
+    listed = json.dumps({"data": [{"id": "a"}, {"id": "b"}]}).encode()
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
+    with NullServer(reply) as server:
+        printed = prints("probe", server.url, "--model", "b")
+        line = refuses("probe", server.url, "--model", "mine")
+    assert "protocol     OpenAI: models b, a\n" in printed
+    assert "--backend-option served=b " in printed
+    assert "--model mine: the server lists a, b: name a listed model" in line
+
+
 def test_server_of_an_unknown_protocol_is_reported(prints: Said) -> None:
     closing = (
         b"HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"

@@ -255,6 +255,16 @@ def test_metadata_of_tensorflow_serving_become_a_manifest(prints: Said) -> None:
     }
 
 
+def test_model_that_the_server_does_not_name_is_refused(refuses: Said) -> None:
+    """Bug: --model was ignored unless the server was TensorFlow Serving or spoke KServe."""
+    with serving_json(mlflow(NETWORK)) as url:
+        line = refuses("probe", url, "--model", "mine")
+        assert "--model mine: this server does not name its models: drop --model" in line
+    with serving_json(tf_serving(NETWORK)) as url:
+        line = refuses("probe", url, "--model", "mine")
+        assert "--model mine: the server does not describe it: check the name" in line
+
+
 def test_scoring_server_of_mlflow_is_recognised(prints: Said) -> None:
     with serving_json(mlflow(NETWORK)) as url:
         printed = prints("probe", url)
