@@ -16,42 +16,67 @@ if TYPE_CHECKING:
     from harness.models.manifest.model import Model
 
 
+PARTS = (
+    "scenarios",
+    "backends",
+    "datasets",
+    "metrics",
+    "meters",
+    "benchmarks",
+    "models",
+    "presets",
+)
+"""The parts of the list, in the order in which `list` prints them."""
+
+_HEADINGS = {"benchmarks": "benchmarks of `machine`", "presets": "presets for --config"}
+"""Headings that differ from the name of the part."""
+
+
 def list_names(arguments: list[str]) -> int:
     parser = Parser(
         "list",
         "List the names of scenarios, backends, datasets, metrics, meters, benchmarks, models and presets.",
-        "",
+        "[PART]",
         "--nodes ray://127.0.0.1",
     )
+    parser.text("part", "PART", f"list only this part: {', '.join(PARTS)}", nargs="?")
     parser.text(
         "--nodes",
         "NODES",
         "list the nodes at these addresses or in this Ray cluster, with their machine, versions and models",
     )
-    nodes = parser.parse_args(arguments).nodes
-    if nodes is not None:
+    options = parser.parse_args(arguments)
+    if options.nodes is not None:
+        if options.part is not None:
+            raise ConfigError(f"--nodes lists only nodes: drop {options.part!r}")
         from harness.cluster.node_list import lines as of_nodes
 
-        show("\n".join(of_nodes(nodes)))
+        show("\n".join(of_nodes(options.nodes)))
         return 0
+    if options.part not in (None, *PARTS):
+        raise ConfigError(f"list {options.part}: choose from {', '.join(PARTS)}")
+    parts = PARTS if options.part is None else (options.part,)
+    show("\n".join(_in_columns({_HEADINGS.get(part, part): [*_rows(part)] for part in parts})))
+    return 0
+
+
+def _rows(part: str) -> Iterator[tuple[str, str]]:
+    """Yields the name and the description of each item in a part of the list. Imports only what this part needs."""
     from harness.core import registry
     from harness.core.extras import how_to_install
-    from harness.models.manifest.lookup import load_model, named_models
 
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for kind in ("scenario", "backend", "dataset", "metric"):
-        groups[f"{kind}s"] = [
-            (name, entry.about)
-            if entry.installed
-            else (name, f"{entry.about}  (not installed: {how_to_install(entry.extra)})")
-            for name, entry in registry.rows(kind)
-        ]
-    groups["meters"] = list(_meters())
-    groups["benchmarks of `machine`"] = [(n, e.about) for n, e in registry.rows("benchmark")]
-    groups["models"] = [(name, _about(load_model(name))) for name in named_models()]
-    groups["presets for --config"] = list(presets().items())
-    show("\n".join(_in_columns(groups)))
-    return 0
+    if part == "models":
+        from harness.models.manifest.lookup import load_model, named_models
+
+        yield from ((name, _about(load_model(name))) for name in named_models())
+    elif part == "presets":
+        yield from presets().items()
+    elif part == "meters":
+        yield from _meters()
+    else:
+        for name, entry in registry.rows(part.removesuffix("s")):
+            why = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
+            yield name, f"{entry.about}{why}"
 
 
 def _in_columns(groups: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import __version__
+from harness.cli.data import PARTS, list_names
 from harness.cli.main import main
 from harness.cli.run import parser
 from harness.cli.verbs import Verb
@@ -17,7 +18,7 @@ from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
-from harness.errors import PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import Model
 from harness.results import database
 from tests.builders.refusals import refused
@@ -305,6 +306,36 @@ def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     words = capsys.readouterr().out.split()
     assert {"server", "ort", "null", "digits", "synthetic", "top1"} <= set(words)
+
+
+def test_list_of_one_part_leaves_out_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: `list models` was refused as an unexpected argument."""
+    parts = []
+    for part in PARTS:
+        assert main(["list", part]) == 0
+        parts.append(capsys.readouterr().out)
+    assert main(["list"]) == 0
+    names = [line.split("  ")[1] for line in "".join(parts).splitlines() if line.startswith("  ")]
+    assert names == [
+        line.split("  ")[1]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  ")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["model"],
+            "list model: choose from scenarios, backends, datasets, metrics, meters, benchmarks, models, presets",
+        ),
+        (["models", "--nodes", "a:1"], "--nodes lists only nodes: drop 'models'"),
+    ],
+)
+def test_list_refuses_a_part_that_it_cannot_list(words: list[str], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
+        list_names(words)
 
 
 def test_list_separates_every_name_from_its_text(capsys: pytest.CaptureFixture[str]) -> None:
