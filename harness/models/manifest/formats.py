@@ -123,9 +123,11 @@ def check(path: Path, formats: Collection[str]) -> None:
             f"{path.name} is a folder without a model: a SavedModel has saved_model.pb"
         )
     if own is None and _is_text(path):
+        _, missed = BY_CONTENT.get(suffix_of(path.name), (None, None))
         raise ConfigError(
-            f"{path.name} is a text file: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
-            "of a SavedModel, or a manifest (.yaml)"
+            f"{path.name} is a text file{f', but not {missed.about}' if missed else ''}: --model takes a model file "
+            f"({', '.join(BY_SUFFIX)}, or .json and .txt of boosted trees), the folder of a SavedModel, or a manifest "
+            "(.yaml)"
         )
 
 

@@ -40,10 +40,21 @@ def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
         "README.md is a text file: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, .keras, .tflite, "
-        ".pte, .ubj, .tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
+        ".pte, .ubj, .tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar, or .json and .txt of boosted trees), "
+        "the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()
     assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("x.json", "an XGBoost model"), ("x.txt", "a LightGBM model")]
+)
+def test_text_without_trees_is_called_no_tree_model(name: str, kind: str, tmp_path: Path) -> None:
+    """Bug: the message listed the suffixes of models without .json and .txt, which files of trees have."""
+    path = tmp_path / name
+    path.write_text("[1, 2]\n")
+    assert f"{name} is a text file, but not {kind}: --model takes " in refusal(path, "xgboost")
 
 
 def test_other_formats_are_left_to_the_backend(tmp_path: Path) -> None:

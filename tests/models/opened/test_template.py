@@ -223,7 +223,7 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
     [
         (
             "notes.txt",
-            "notes.txt is a text file: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, ",
+            "notes.txt is a text file, but not a LightGBM model: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, ",
         ),
         ("a/net.onnx --out b/net.yaml", "b/net.yaml must be in the folder of a/"),
         ("a/net.onnx", "net.onnx: it is not an ONNX file, or is only a part of one"),
