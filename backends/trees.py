@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from harness.backends.parts.framework import Choices, FrameworkBackend
+from harness.backends.parts.framework import Choices, FrameworkBackend, with_next_step
 from harness.backends.parts.trees.kinds import kind_of
 from harness.backends.parts.trees.predictors import opened
 from harness.errors import ConfigError, HarnessError, one_line
@@ -36,7 +36,8 @@ class TreesBackend(FrameworkBackend):
         except (HarnessError, MemoryError):
             raise
         except Exception as e:  # catches all, because the libraries' exceptions share no base class
-            raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
+            why = with_next_step(_first_line(e))
+            raise ConfigError(f"{self._path}: {kind} cannot load it: {why}") from e
         self._feature_count = self._forest.features
         return (self._input(),), ()
 

@@ -42,8 +42,14 @@ class LlamaCppBackend(TokenEngine):
     def _open(self) -> None:
         self._weights = gguf_file.weights(self._path)
         sequences = self._setup.max_batch
-        with stdout_to_stderr():
-            self._server = xllamacpp.Server(self._params(sequences))
+        try:
+            with stdout_to_stderr():
+                self._server = xllamacpp.Server(self._params(sequences))
+        except RuntimeError as e:  # its text names no cause
+            raise ValueError(
+                "the file is truncated, its architecture is unknown to llama.cpp, or its cache does not fit into memory: "
+                "fetch it again, or lower `generation.context` in the manifest"
+            ) from e
         # Two threads per sequence, because the thread of a finished or dropped answer may still be running when the
         # next answer joins.
         self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")

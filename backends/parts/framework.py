@@ -17,6 +17,21 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 Choices = Mapping[str, tuple[str, ...]]
 """Maps the name of an option to its values, the default first."""
 
+_STEPS = (
+    *("build", "convert", "declare", "export", "fetch", "load", "name", "pass", "pip", "put"),
+    *("rename", "run", "save", "unpack", "use"),
+)
+"""The first words of a next step in an error, after its last colon."""
+
+
+def with_next_step(why: str) -> str:
+    """Returns the reason why a file cannot be loaded, with advice if the text contains none, because most texts of
+    frameworks state only what they found.
+    """
+    if why.rpartition(": ")[2].partition(" ")[0] in _STEPS:
+        return why
+    return f"{why.rstrip(' .:!')}: fetch it again, or convert it again"
+
 
 class FrameworkBackend(ABC):
     """One model on one framework. A subclass loads the model, computes arrays and describes itself."""
@@ -65,7 +80,8 @@ class FrameworkBackend(ABC):
             raise
         except Exception as e:  # catches all, because frameworks' exceptions share no base class
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
-            raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
+            said = with_next_step(why)
+            raise ConfigError(f"{self._path}: {self.title} cannot load it: {said}") from e
         if not self._inputs:
             raise ConfigError(f"{self._path} has no inputs: export it with at least one")
         self._check_names()

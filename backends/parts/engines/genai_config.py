@@ -21,7 +21,7 @@ def read(folder: Path) -> Mapping[str, Any]:
             f"{folder} does not contain {NAME}: name the folder that ONNX Runtime GenAI's model builder wrote"
         ) from None
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} cannot be read: {e}") from None
+        raise ConfigError(f"{path} cannot be read ({e}): build the model again") from None
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise ConfigError(f"{path} has no `model` object: build the model again")
     return content

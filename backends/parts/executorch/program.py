@@ -117,7 +117,9 @@ def read(path: Path) -> Program:
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not a complete ExecuTorch program (.pte): {e}") from None
+        raise ConfigError(
+            f"{path} is not a complete ExecuTorch program (.pte), because {e}: fetch it again, or export it again"
+        ) from None
 
 
 def _segments(program: Table, content: memoryview) -> Sequence[memoryview]:

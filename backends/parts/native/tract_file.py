@@ -70,5 +70,7 @@ def _graph(path: Path) -> bytes:
                 if inside is not None and Path(member.name).name == GRAPH_FILE:
                     return inside.read(_MOST_BYTES)
     except (tarfile.TarError, EOFError) as e:
-        raise ValueError(f"it is not an NNEF archive: {e}") from e
+        raise ValueError(
+            "it is not an NNEF archive, or is only a part of one: fetch it again"
+        ) from e
     raise ValueError(f"it is not an NNEF archive, because {GRAPH_FILE} is missing")

@@ -19,6 +19,7 @@ from onnx import helper
 
 from harness.backends.null import NullBackend
 from harness.backends.ort import OrtBackend
+from harness.backends.parts.framework import with_next_step
 from harness.backends.parts.onnx_weights import shared_weights
 from harness.core.config.run_config import make_config
 from harness.core.extras import how_to_install
@@ -310,6 +311,22 @@ def test_a_corrupt_model_is_reported_in_one_line(content: bytes | str, tmp_path:
     line = refusal(setup(path))
     assert re.match(rf"^{re.escape(str(path))}: ONNX Runtime cannot load it: \S", line)
     assert len(line) < len(str(path)) + 250
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            "bad weights in bin file!",
+            "bad weights in bin file: fetch it again, or convert it again",
+        ),
+        ("Check failed: a < b :", "Check failed: a < b: fetch it again, or convert it again"),
+        ("it is incomplete: export it anew", "it is incomplete: export it anew"),
+    ],
+)
+def test_reason_without_a_next_step_gets_one(why: str, said: str) -> None:
+    """Bug: "tract cannot load it: … method bz2: ReadError('not a bzip2 file')" had no advice."""
+    assert with_next_step(why) == said
 
 
 def test_a_model_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -264,6 +264,7 @@ def test_missing_predictor_is_named_with_the_other_engine(
         (b"{}", "it is neither XGBoost's JSON or UBJSON, nor LightGBM's text, nor a treelite 4 checkpoint"),
         (b'{"learner": {"oops": 1}}', "xgboost cannot load it: "),
         (b"tree\nversion=v4\nnum_class=1\n", "cannot load it: "),
+        (b"tree\nversion=v4\nnum_class=1\n", ": fetch it again, or convert it again"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_trees_is_refused_in_one_line(

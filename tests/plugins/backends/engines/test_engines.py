@@ -237,7 +237,9 @@ def test_a_cut_file_is_reported_in_one_line(engine: str, tmp_path: Path) -> None
     assert good is not None
     whole = good if good.is_file() else good / MAIN_FILES[engine]
     model = broken(engine, tmp_path, whole.read_bytes()[:500])
-    assert str(model) in _refusal(engine, model=model)
+    said = _refusal(engine, model=model)
+    assert str(model) in said
+    assert "again" in said.rpartition(": ")[2]  # the advice
 
 
 def test_an_absent_folder_is_reported_in_one_line(engine: str, tmp_path: Path) -> None:
