@@ -14,6 +14,7 @@ from harness.errors import ConfigError
 from harness.models.generation.engine import LOGITS, Answering, Generator
 from harness.models.generation.prompts import Prompts
 from harness.models.generation.token_engine import AnyGenerator, EngineGenerator
+from harness.models.generation.unfit_prompt import UnfitPrompt
 from harness.models.manifest.schema import Generation
 from harness.types import (
     Array,
@@ -112,12 +113,19 @@ class GeneratingBackend(TokenBackend):
         """Returns the tokens of the answer: (tokens,) int32."""
         return np.array(one.tokens, np.int32)
 
+    def begin(self, batch: Batch) -> list[Answering]:
+        """Raises ConfigError if a prompt does not suit the manifest."""
+        try:
+            return super().begin(batch)
+        except UnfitPrompt as e:
+            raise ConfigError(f"{e}: {e.remedy}") from e
+
     def _read(self, rows: Array) -> list[Answering]:
         return [self._asked(json.loads(prompt)) for prompt in rows.reshape(-1)]
 
     def _asked(self, request: Mapping[str, object]) -> Answering:
         if "fields" in request:
-            raise ValueError(
+            raise ConfigError(
                 "the model answers greedily in this process, but a prompt has other fields: drop them, or use "
                 "--backend openai"
             )

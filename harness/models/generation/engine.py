@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.errors import ConfigError
 from harness.models.generation.prefixes import Block, PrefixCache, StepPrefixes
+from harness.models.generation.unfit_prompt import UnfitPrompt
 from harness.models.manifest.schema import Generation
 from harness.types import Array, Batch, Outputs, TensorSpec
 
@@ -312,17 +313,21 @@ class Generator:
 
 
 def room_of(about: Generation, prompt: Sequence[int]) -> int:
-    """Returns the maximum number of tokens that the context leaves for an answer to the prompt. Raises ValueError if
+    """Returns the maximum number of tokens that the context leaves for an answer to the prompt. Raises UnfitPrompt if
     the context is too short for an answer.
     """
     room = about.context - len(prompt)
     if not prompt or room < 1:
-        raise ValueError(
-            f"the prompt has {len(prompt):,} tokens, but the model takes 1 to {about.context - 1:,}"
+        shorter = f"use shorter prompts (--dataset-option input={about.context // 2} of synthetic-prompts), or raise"
+        raise UnfitPrompt(
+            f"the prompt has {len(prompt):,} tokens, but the model takes 1 to {about.context - 1:,}",
+            f"{shorter} `generation.context` in the manifest" if prompt else "remove this prompt",
         )
     if max(prompt) >= about.vocabulary or min(prompt) < 0:
-        raise ValueError(
-            f"the prompt has a token outside the vocabulary of {about.vocabulary:,} tokens"
+        raise UnfitPrompt(
+            f"the prompt has a token outside the vocabulary of {about.vocabulary:,} tokens",
+            f"use other prompts (--dataset-option tokens=0:{about.vocabulary} of synthetic-prompts), or correct "
+            "`generation.vocabulary` in the manifest",
         )
     return room
 

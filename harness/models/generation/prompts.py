@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from harness.models.generation.unfit_prompt import UnfitPrompt
 from harness.models.generation.vocabulary import Vocabulary
 from harness.models.manifest.schema import Generation
 
@@ -57,9 +58,10 @@ class Prompts:
 
     def _encoded(self, text: str) -> list[int]:
         if self.vocabulary is None:
-            raise ValueError(
+            raise UnfitPrompt(
                 "the prompt must be token ids, because the manifest does not list the "
-                "tokens' texts in `pieces`"
+                "tokens' texts in `pieces`",
+                "list them in `generation.pieces`, or use prompts of token ids",
             )
         tokens = self.vocabulary.encode(text)
         if not tokens:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from harness.models.generation.unfit_prompt import UnfitPrompt
+
 
 class Vocabulary:
     """pieces: the text of each token, or "" for a token without text. unknown: the token for all other characters."""
@@ -15,14 +17,17 @@ class Vocabulary:
         self._piece = re.compile("|".join([*map(re.escape, longest_first), "(?s:.)"]))
 
     def encode(self, text: str) -> list[int]:
-        """Returns tokens, taking the longest piece at each position from left to right. Raises ValueError if a
-        character has no token.
+        """Returns tokens, taking the longest piece at each position from left to right. Raises UnfitPrompt if
+        a character has no token.
         """
         tokens = [self._ids.get(piece, self._unknown) for piece in self._piece.findall(text)]
         known = [token for token in tokens if token is not None]
         if len(known) < len(tokens):
             strange = next(piece for piece in self._piece.findall(text) if piece not in self._ids)
-            raise ValueError(f"the model has no token for {strange!r}")
+            raise UnfitPrompt(
+                f"the model has no token for {strange!r}",
+                "set `generation.unknown` in the manifest, or use other prompts",
+            )
         return known
 
     def decode(self, tokens: Iterable[int]) -> str:

@@ -1,5 +1,7 @@
 """The engine for language models: a batch with a cache gives the same answers as single prompts without a cache."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -140,12 +142,35 @@ def test_a_batch_in_process_is_answered_after_a_failed_batch() -> None:
         good = b'{"max_tokens":8,"prompt":"sort 40271="}'
         bad = b'{"prompt":[99]}'
         (alone,) = _answers(backend, good)
-        with pytest.raises(ValueError, match="outside the vocabulary of 15 tokens"):
+        with pytest.raises(ConfigError, match="outside the vocabulary of 15 tokens"):
             _answers(backend, good, bad)
         answers = _answers(backend, good, good, good)
         assert [answer.tolist() for answer in answers] == [alone.tolist()] * 3
         assert alone.dtype == np.int32
         assert backend.describe()["sequences"] == 2
+
+
+LONG = (
+    "the prompt has 48 tokens, but the model takes 1 to 47: use shorter prompts (--dataset-option input=24 of "
+    "synthetic-prompts), or raise `generation.context` in the manifest"
+)
+OUTSIDE = (
+    "the prompt has a token outside the vocabulary of 15 tokens: use other prompts (--dataset-option tokens=0:15 of "
+    "synthetic-prompts), or correct `generation.vocabulary` in the manifest"
+)
+
+
+@pytest.mark.parametrize(("tokens", "problem"), [([5] * 48, LONG), ([99], OUTSIDE)])
+def test_prompt_that_does_not_suit_the_manifest_names_the_field(
+    tokens: list[int], problem: str
+) -> None:
+    """Bug: the error was `raised ValueError: …: see performance.log`, with the exit status of a failing plug-in."""
+    from harness.backends.ort import OrtBackend
+
+    setup = BackendSetup(model=PATH, model_name="tinylm", max_batch=2)
+    refused = pytest.raises(ConfigError, match=f"^{re.escape(problem)}$")
+    with GeneratingBackend(OrtBackend, ABOUT, setup) as backend, refused:
+        _answers(backend, json.dumps({"prompt": tokens}).encode())
 
 
 def _answers(backend: GeneratingBackend, *prompts: bytes) -> Any:
