@@ -39,10 +39,13 @@ class FetchedModel(Model, ABC):
     def may_have(self, file_format: str) -> bool:
         return format_by_name(self._file).name == file_format
 
+    def check_formats(self, formats: tuple[str, ...]) -> None:
+        refuse_other(self._file, format_by_name(self._file), formats)
+
     def path(self, formats: tuple[str, ...]) -> Path | None:
         if not formats:
             return None
-        refuse_other(self._file, format_by_name(self._file), formats)
+        self.check_formats(formats)
         path = self._found or self._in_cache()
         if path is None:
             raise ConfigError(f"--model {self._origin} is not in {self.cache}: fetch it first")
@@ -51,7 +54,7 @@ class FetchedModel(Model, ABC):
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
         if formats and self._in_cache() is None:
-            refuse_other(self._file, format_by_name(self._file), formats)
+            self.check_formats(formats)
             self._fetch(say)
 
     @property

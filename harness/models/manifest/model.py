@@ -191,6 +191,15 @@ class Model:
             return may_have(self._bare, file_format)
         return self.manifest is not None and file_format in self.manifest.files
 
+    def check_formats(self, formats: tuple[str, ...]) -> None:
+        """Raises ConfigError if the names and first bytes of the model's files show that a backend with these formats
+        reads none of them. Does not read a whole file, and the files of a manifest may be missing.
+        """
+        if self._bare is not None:
+            check(self._bare, formats)
+        elif self.manifest is not None:
+            self._declared(formats)
+
     def path(self, formats: tuple[str, ...]) -> Path | None:
         """Returns the model's file in the first format of `formats` that is available, or None for a backend that does
         not read a file.

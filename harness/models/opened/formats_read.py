@@ -3,12 +3,15 @@ memory.
 """
 
 import ast
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
-from harness.models.opened.loading import declared
+from harness.errors import ConfigError
+from harness.models.manifest.model import Model
+from harness.models.opened.loading import declared, wanted_formats
 
 
 def formats_in_source(name: str) -> tuple[str, ...] | None:
@@ -48,3 +51,16 @@ def formats_of(config: RunConfig) -> tuple[str, ...]:
     its formats.
     """
     return formats_in_source(config.backend) or declared(config).formats
+
+
+def file_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    """Yields a problem if the backend reads neither the model's files nor the format of its option. Only a backend whose
+    source shows its formats is checked, because the check must not wait for a framework.
+    """
+    formats = formats_in_source(config.backend)
+    if not formats or config.model_file is not None:
+        return
+    try:
+        model.check_formats(wanted_formats(config, formats))
+    except ConfigError as e:
+        yield str(e)

@@ -113,16 +113,23 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
         # This call raises an error for a damaged file before a framework reads the file.
         files_of(config.model_file)
         return config.model_file
-    formats = declared(config).formats
+    return model.path(wanted_formats(config, declared(config).formats))
+
+
+def wanted_formats(config: RunConfig, formats: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the backend's formats, or only the format of `--backend-option format=NAME`.
+
+    Raises ConfigError if the backend does not read this format. formats: the formats that the backend reads.
+    """
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
     if chosen is None or not formats:
-        return model.path(formats)
+        return formats
     if chosen not in formats:
         raise ConfigError(
             f"--backend-option {FORMAT_OPTION}: backend {config.backend!r} reads "
             f"{', '.join(formats)}, not {chosen!r}"
         )
-    return model.path((chosen,))
+    return (chosen,)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from harness.models.manifest.defaults import default_dataset, default_metric, sl
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.formats_read import formats_of
+from harness.models.opened.formats_read import file_problems, formats_of
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.remote import server_problems, without_token_times
 from harness.models.opened.resolved_run import ResolvedRun
@@ -70,6 +70,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     problems += server_problems(config)
     problems += _version_problems(config)
     problems += _unmet(model, entry)
+    problems += file_problems(config, model)
     if config.mode == "accuracy" and model.has_random_weights:
         problems.append(
             f"--mode accuracy: model {model.name!r} has random weights, whose answers have no "
