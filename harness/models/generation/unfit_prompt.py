@@ -2,7 +2,7 @@
 
 
 class UnfitPrompt(ValueError):
-    """A server tells its client only the text. A run, whose user wrote the manifest, also shows the remedy."""
+    """A server reports only the text to its client. A run, whose user wrote the manifest, also reports the remedy."""
 
     def __init__(self, text: str, remedy: str) -> None:
         super().__init__(text)

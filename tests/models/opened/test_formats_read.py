@@ -36,7 +36,7 @@ def test_wrong_kind_of_file_is_refused_without_the_framework(
     assert said == "o.onnx is an ONNX file: pass --backend ort"
 
 
-def test_model_without_a_file_for_the_backend_is_refused_without_the_framework(
+def test_model_without_a_fitting_file_is_refused_without_the_framework(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = refusal(config(model="tinylm"), monkeypatch)
