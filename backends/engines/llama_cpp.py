@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import xllamacpp
 
-from harness.backends.parts.engines import gguf_file
 from harness.backends.parts.engines.arrivals import Arrivals
 from harness.backends.parts.engines.token_engine import TokenEngine
 from harness.backends.parts.framework import Choices
 from harness.backends.parts.native.printed import stdout_to_stderr
+from harness.core.formats import gguf
 from harness.core.number_types import number_type, precision
 from harness.errors import PluginUnavailable
 from harness.types import Backend
@@ -40,7 +40,7 @@ class LlamaCppBackend(TokenEngine):
     options: ClassVar[Choices] = {"cache": tuple(_CACHES)}
 
     def _open(self) -> None:
-        self._weights = gguf_file.weights(self._path)
+        self._weights = gguf.read(self._path).weights
         sequences = self._setup.max_batch
         try:
             with stdout_to_stderr():

@@ -27,8 +27,8 @@ class SpeechEngine(Engine):
         super().__init__(setup)
         if setup.transcribing is None:
             raise ConfigError(
-                f"backend {self.name!r} transcribes speech: name a manifest with `transcription` "
-                "(docs/manifest.md#speech-models)"
+                f"backend {self.name!r} transcribes speech, and needs a manifest with `transcription`: write one with "
+                f"`init --model {self._path}`"
             )
         self._about = setup.transcribing
         lengths = [

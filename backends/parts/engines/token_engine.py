@@ -18,8 +18,8 @@ class TokenEngine(Engine):
         super().__init__(setup)
         if setup.decoding is None:
             raise ConfigError(
-                f"backend {self.name!r} answers prompts token by token: name a manifest with `generation` "
-                "(docs/manifest.md#language-models)"
+                f"backend {self.name!r} answers prompts token by token, and needs a manifest with `generation`: write "
+                f"one with `init --model {self._path}`"
             )
         self._decoding = setup.decoding
 

@@ -16,6 +16,7 @@ from harness.core.config.options import user_path
 from harness.core.config.parse import NPM, PYPI, parse_input_shape
 from harness.core.console import program, show
 from harness.core.files import atomic_file, write_text
+from harness.core.formats.strict_yaml import parse_yaml
 from harness.errors import ConfigError
 
 OPTIONS_FILE = Path("run.yaml")
@@ -40,14 +41,29 @@ def init(arguments: list[str]) -> int:
     show(f"{out}, and next to it {schema.name}, which editors use to complete it")
     words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
-    scenario = f" --scenario offline{_prompt_options(text)}" if options.model else ""
+    scenario = ""
+    if options.model:
+        scenario = (
+            f"{_backend_option(text, options.backend)} --scenario offline{_prompt_options(text)}"
+        )
     show(f"{'try it':<12}{program()}{verb} {words}{scenario}")
     return 0
 
 
+def _backend_option(text: str, chosen: str | None) -> str:
+    """Returns the option for the backend that reads the file in a manifest, or '' for the default backend. chosen: the
+    value of `init --backend`.
+    """
+    from harness.models.manifest.formats import ONNX, USUAL_BACKEND
+
+    (kind,) = parse_yaml(text)["files"]
+    backend = chosen or USUAL_BACKEND[kind]
+    return "" if backend == ONNX.backend else f" --backend {backend}"
+
+
 def _prompt_options(text: str) -> str:
     """Returns options that adapt synthetic prompts to the language model in a manifest, or '' for other models."""
-    vocabulary = re.search(r"^  vocabulary: (\d+)$", text, re.MULTILINE)
+    vocabulary = re.search(r"^  vocabulary: (\d+)\b", text, re.MULTILINE)
     if vocabulary is None:
         return ""
     values = (f"tokens=0:{vocabulary[1]}", "input=16", "output=16")
@@ -69,7 +85,8 @@ def _parser() -> Parser:
     parser.text(
         "--model",
         "FILE",
-        "a model file, the folder of a SavedModel, or a file in a package, pypi:NAME==VERSION:PATH",
+        "a model file, the folder of a SavedModel or of an engine's files, or a file in a package, "
+        "pypi:NAME==VERSION:PATH",
     )
     parser.text(
         "--input-shape",

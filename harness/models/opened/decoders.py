@@ -1,8 +1,6 @@
-"""Recognises a language model's file with a key-value cache, and writes the manifest lines that only such a model
-needs.
-"""
+"""Recognises a language model's file with a key-value cache, and finds its number of tokens."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,10 +10,6 @@ from harness.models.sequences.propose import Proposal
 from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
-CONTEXT = 512
-"""The value that `init` writes for the maximum number of tokens in prompt and answer together. The value is a guess,
-because few files record this number.
-"""
 
 
 def generates(specs: Sequence[TensorSpec]) -> bool:
@@ -51,18 +45,3 @@ def _given(spec: TensorSpec) -> Array:
         return np.full((1, 1), spec.name == MASK, spec.dtype)
     sizes = [1, *(size if isinstance(size, int) else 0 for size in spec.shape[1:])]
     return np.zeros(sizes, spec.dtype)
-
-
-def lines(vocabulary: int) -> Iterator[str]:
-    """Yields the manifest lines that follow `files`."""
-    yield "# The file computes one token at a time, with a cache that grows; the harness generates answers with it."
-    yield "inputs: [{name: prompt, dtype: string, shape: [batch]}]"
-    yield "outputs: [{name: tokens}]"
-    yield "generation:"
-    yield f"  context: {CONTEXT} # a guess: the maximum number of tokens in a prompt and its answer, as the model card states"
-    yield f"  vocabulary: {vocabulary}"
-    yield "  # end: [2] # the tokens that end an answer; without this line answers have max_tokens tokens"
-    yield "  max_tokens: 32"
-    yield "dataset: synthetic-prompts"
-    yield "# slo: p99=1s"
-    yield "max_batch: 8 # prompts that are processed at once"

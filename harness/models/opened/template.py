@@ -24,7 +24,7 @@ from harness.models.manifest.formats import BY_SUFFIX, FORMATS, Format, check, f
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.manifest.model import Model
 from harness.models.manifest.package_model import package_model
-from harness.models.opened import decoders
+from harness.models.opened import decoders, engine_files
 from harness.models.opened.loading import inputs_of
 from harness.models.packages.name import PackageName
 from harness.models.sequences.names import is_batch, paired
@@ -115,11 +115,29 @@ def _manifest(
         raise ConfigError(
             f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
         )
-    with frameworks_output():
-        found = _opened(path, kind, shapes, backend or kind.backend)
-    text = "\n".join(_lines(path, place, kind, found, source)) + "\n"
+    rest = [*_described(path, kind, shapes, backend)]
+    text = "\n".join((*_lines(path, place, kind, source, rest), *rest)) + "\n"
     parse_manifest(parse_yaml(text), str(manifest))
     return text
+
+
+def _described(path: Path, kind: Format, shapes: Shapes, backend: str | None) -> Iterator[str]:
+    """Yields the manifest lines that follow `files`."""
+    if kind.name in engine_files.FORMATS and backend in (None, kind.backend):
+        # A token engine or speech engine does not report inputs, and starts only with such a manifest.
+        if shapes:
+            raise ConfigError(
+                f"{path.name} takes prompts or audio of any length: drop --input-shape"
+            )
+        yield from engine_files.lines(path, kind.name)
+        return
+    with frameworks_output():
+        found = _opened(path, kind, shapes, backend or kind.backend)
+    if found.vocabulary:
+        facts = engine_files.Facts(None, found.vocabulary, ())
+        yield from engine_files.generation_lines(facts, of_engine=False)
+    else:
+        yield from _tensors(found, kind)
 
 
 def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
@@ -298,21 +316,18 @@ def _lines(
     path: Path,
     place: str,
     kind: Format,
-    found: Proposal,
     source: PackageName | None,
+    rest: Sequence[str],
 ) -> Iterator[str]:
+    """Yields the manifest lines up to `files`. rest: the lines that follow."""
     stem = path.stem if source is None else name_of_file(source.short, source.file or "")
     yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
     yield "# description: one line for readers"
     yield "# licence: Apache-2.0 # a submission needs it"
-    task = "task: text-generation" if found.vocabulary else "# task: image-classification"
-    yield task
+    generates = "generation:" in rest
+    yield "task: text-generation" if generates else "# task: image-classification"
     yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path, source))
-    if found.vocabulary:
-        yield from decoders.lines(found.vocabulary)
-    else:
-        yield from _tensors(found, kind)
 
 
 def _tensors(found: Proposal, kind: Format) -> Iterator[str]:

@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 from harness.cli.start.init import init
 from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
-from harness.models.opened import decoders
+from harness.models.opened import decoders, engine_files
 from harness.models.opened.template import manifest_of
 from harness.types import Batch, TensorSpec
 
@@ -26,7 +26,7 @@ def test_the_manifest_of_a_decoder_generates(
     assert init(["--model", str(path), "--out", str(manifest)]) == 0
     about = load_model(str(manifest)).generation
     assert about is not None
-    assert (about.vocabulary, about.context) == (15, decoders.CONTEXT)
+    assert (about.vocabulary, about.context) == (15, engine_files.CONTEXT)
     shown = capsys.readouterr().out
     options = ("tokens=0:15", "input=16", "output=16")
     assert all(f"--dataset-option {option}" in shown for option in options)

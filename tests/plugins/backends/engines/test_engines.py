@@ -186,7 +186,9 @@ def test_backend_describes_itself(backend: GeneratingBackend) -> None:
 def test_a_prompt_is_only_answered_with_generation(engine: str) -> None:
     cls = registry.load("backend", engine)
     setup = BackendSetup(model=MODEL.path(cls.formats), model_name="tinylm")
-    with pytest.raises(ConfigError, match="name a manifest with `generation`"):
+    with pytest.raises(
+        ConfigError, match="needs a manifest with `generation`: write one with `init --model "
+    ):
         cls(setup)
 
 

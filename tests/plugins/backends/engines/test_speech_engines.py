@@ -273,7 +273,9 @@ def test_a_sound_above_half_a_minute_is_refused(engine: str, folder: Path) -> No
 
 def test_a_model_without_transcription_is_refused(engine: str, folder: Path) -> None:
     cls = registry.load("backend", engine)
-    with pytest.raises(ConfigError, match="name a manifest with `transcription`"):
+    with pytest.raises(
+        ConfigError, match="needs a manifest with `transcription`: write one with `init --model "
+    ):
         cls(BackendSetup(model=folder, model_name="whisper"))
 
 

@@ -1,7 +1,7 @@
-"""Reads the header of a GGUF file: the shapes and number types of the weights."""
+"""Reads the header of a GGUF file: its values, and the shapes and number types of the weights."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Maps the code of a value's type to its size in bytes."""
+
+_WHOLE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 10: "Q", 11: "q"}
+"""Maps the code of an integer type to its form in Python's struct."""
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
@@ -37,6 +40,14 @@ class Weight(NamedTuple):
     dtype: str
 
 
+class Header(NamedTuple):
+    values: Mapping[str, int | str]
+    """The whole numbers and texts in the file, by key."""
+    lengths: Mapping[str, int]
+    """The number of items of each list, by key."""
+    weights: list[Weight]
+
+
 class _Reader:
     def __init__(self, content: memoryview) -> None:
         self._content, self._at = content, 0
@@ -57,16 +68,28 @@ class _Reader:
     def skip_text(self) -> None:
         self.skip(self.number("Q"))
 
-    def skip_value(self, kind: int) -> None:
+    def text(self) -> str:
+        size = self.number("Q")
+        begin = self._at
+        self.skip(size)
+        return bytes(self._content[begin : self._at]).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> int | str | None:
+        """Returns a whole number or a text; skips a value of another type."""
         if kind == _TEXT:
-            self.skip_text()
-        elif kind == _LIST:
-            inner, count = self.number("I"), self.number("Q")
-            self._skip_list(inner, count)
-        elif kind in _SIZES:
-            self.skip(_SIZES[kind])
-        else:
+            return self.text()
+        if kind in _WHOLE:
+            return self.number(_WHOLE[kind])
+        if kind not in _SIZES:
             raise ValueError(f"a value has the type {kind}, which GGUF does not define")
+        self.skip(_SIZES[kind])
+        return None
+
+    def list_length(self) -> int:
+        """Skips a list, and returns its number of items."""
+        inner, count = self.number("I"), self.number("Q")
+        self._skip_list(inner, count)
+        return count
 
     def _skip_list(self, kind: int, count: int) -> None:
         if kind in _SIZES:
@@ -78,8 +101,8 @@ class _Reader:
             raise ValueError("it has a list of lists, which llama.cpp does not read")
 
 
-def weights(path: Path) -> list[Weight]:
-    """Returns the weights; raises a ValueError with the reason if the file is not a GGUF file."""
+def read(path: Path) -> Header:
+    """Returns the header; raises a ValueError with the reason if the file is not a GGUF file."""
     content = mapped(path)
     if bytes(content[:4]) != _MAGIC:
         raise ValueError(
@@ -90,11 +113,16 @@ def weights(path: Path) -> list[Weight]:
     version = reader.number("I")
     if version not in _VERSIONS:
         raise ValueError(f"it is a GGUF file of version {version}: convert it again, to version 3")
-    tensors, values = reader.number("Q"), reader.number("Q")
-    for _ in range(values):
-        reader.skip_text()
-        reader.skip_value(reader.number("I"))
-    return [*_infos(reader, tensors)]
+    tensors, count = reader.number("Q"), reader.number("Q")
+    values: dict[str, int | str] = {}
+    lengths: dict[str, int] = {}
+    for _ in range(count):
+        key, kind = reader.text(), reader.number("I")
+        if kind == _LIST:
+            lengths[key] = reader.list_length()
+        elif (value := reader.value(kind)) is not None:
+            values[key] = value
+    return Header(values, lengths, [*_infos(reader, tensors)])
 
 
 def _infos(reader: _Reader, count: int) -> Iterator[Weight]:
