@@ -7,6 +7,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.cli.parser import Parser
 from harness.cli.start import schemas
@@ -56,7 +57,8 @@ def _backend_option(text: str, chosen: str | None) -> str:
     """
     from harness.models.manifest.formats import ONNX, USUAL_BACKEND
 
-    (kind,) = parse_yaml(text)["files"]
+    content: Any = parse_yaml(text)
+    (kind,) = content["files"]
     backend = chosen or USUAL_BACKEND[kind]
     return "" if backend == ONNX.backend else f" --backend {backend}"
 
