@@ -86,7 +86,7 @@ def regressions(
     """
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
-    yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)
+    yield from (f"not comparable: {refusal.text}" for refusal in comparison.refusals)
     yield from (f"limit: {one.line}" for one in judge(comparison, limits) if one.broken)
 
 

@@ -26,7 +26,7 @@ from harness.results.compare import report as compare_report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
-from harness.results.compare.page import bar, figures, verdict_chip
+from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip
 from harness.results.pages import page as pages
 from harness.results.pages import report
 from harness.results.pages.page import Article, Figure
@@ -251,7 +251,9 @@ class Views:
                         "headline": _headline(one, letter),
                         "tables": [table for table in tables if table["rows"]],
                         "folded": change_text.folded(change_text.parted(one)[1]),
-                        "facts": list(compare_report.notes(one, (), letter)),
+                        "facts": compare_report.facts(one, letter),
+                        "reasons": reasons(one, letter),
+                        "differences": differences(one, letter),
                     }
                 )
             sides = {"A": first[0], letter: other[0]}

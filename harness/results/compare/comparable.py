@@ -24,6 +24,18 @@ class Difference(NamedTuple):
     after: str
 
 
+class Refusal(NamedTuple):
+    """Reason why the sides must not be ranked."""
+
+    what: str
+    """Name of the fact that forbids a ranking."""
+    before: str
+    after: str
+    remedy: str
+    text: str
+    """The reason in one line, with the names of the runs."""
+
+
 _MISSED = "slo-missed"
 
 _OPTIMISED = frozenset(("model", "precision", "largest batch"))
@@ -37,8 +49,8 @@ def refusals(
     *,
     optimised: bool = False,
     only_speed: bool = False,
-) -> Iterator[str]:
-    """Yields each reason why the sides must not be ranked, in one line.
+) -> Iterator[Refusal]:
+    """Yields each reason why the sides must not be ranked.
 
     answers: agreement of the answers in the sides' first runs; None without answers.
     optimised: whether the second side is a faster version of the first. If optimised is set, the model file and the
@@ -48,20 +60,24 @@ def refusals(
     misses = one_misses(before, after)
     for run in {run.folder: run for run in (*before, *after)}.values():
         if run.result["verdict"] != "VALID" and misses is None:
-            yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
+            verdicts = (_texts(map(_verdict, one)) for one in (before, after))
+            yield Refusal("verdict", *verdicts, "", f"{run.name} is {_verdict(run)}")
     unscored = [run for run in (*before, *after) if "accuracy" not in run.numbers]
     may_differ = _OPTIMISED - {"model"} if unscored else _OPTIMISED
     yield from _workload_refusals(before, after, may_differ if optimised else frozenset())
     if not optimised:
         yield from _model_refusals(before, after, answers)
     elif unscored and not only_speed:
-        yield (
+        scored = (_texts(map(_has_score, one)) for one in (before, after))
+        yield Refusal(
+            "accuracy",
+            *scored,
+            _SCORED_OR_SPEED,
             f"accuracy: {label(unscored)} {'have' if unscored[1:] else 'has'} no score, so the accuracy lost for the speed is unknown: "
-            f"{_SCORED_OR_SPEED}"
+            f"{_SCORED_OR_SPEED}",
         )
     yield from _arrival_refusals(before, after)
-    for one in (before, after):
-        yield from _configuration_refusals(one)
+    yield from (Refusal("configuration", *one) for one in _configurations(before, after))
 
 
 def one_misses(
@@ -81,6 +97,15 @@ def one_misses(
     return None
 
 
+def _verdict(run: FinishedRun) -> str:
+    codes = ", ".join(_codes(run))
+    return f"{run.result['verdict']} ({codes})" if codes else str(run.result["verdict"])
+
+
+def _has_score(run: FinishedRun) -> str:
+    return "scored" if "accuracy" in run.numbers else "no score"
+
+
 def _codes(run: FinishedRun) -> list[str]:
     """Returns the codes of the reasons of an INVALID run; [] for a VALID run."""
     if run.result["verdict"] == "VALID":
@@ -95,7 +120,7 @@ def label(side: Sequence[FinishedRun]) -> str:
 
 def _workload_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], may_differ: Collection[str]
-) -> Iterator[str]:
+) -> Iterator[Refusal]:
     ours, theirs = ([_workload(run) for run in side] for side in (before, after))
     for name in ours[0]:
         if name in may_differ or not all(name in one for one in (*ours, *theirs)):
@@ -103,21 +128,32 @@ def _workload_refusals(
         values = [_texts(one[name] for one in side) for side in (ours, theirs)]
         if values[0] != values[1]:
             unknown = f"unknown {name}" if "-" in values else name
-            hint = _HINTS.get(unknown) or _HINTS.get(name)
+            hint = _HINTS.get(unknown) or _HINTS.get(name) or ""
             line = f"{name}: {label(before)} {values[0]}, {label(after)} {values[1]}"
-            yield f"{line}: {hint}" if hint else line
+            yield Refusal(name, *values, hint, f"{line}: {hint}" if hint else line)
 
 
-def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
-    for run in side[1:]:
-        ours, theirs = settings(side[0].config), settings(run.config)
-        differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
-        if differ:
-            names = ", ".join(differ)
-            yield f"{side[0].name} and {run.name} have different configurations: {names}"
+def _configurations(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the fields of a refusal after its name for each run whose settings differ from those of its side's first
+    run.
+    """
+    remedy = "the runs of one side need the same settings"
+    for is_before, side in ((True, before), (False, after)):
+        for run in side[1:]:
+            ours, theirs = settings(side[0].config), settings(run.config)
+            differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
+            if differ:
+                names = ", ".join(differ)
+                text = f"{side[0].name} and {run.name} have different configurations: {names}"
+                found = f"differs in {names}"
+                yield (found, "-", remedy, text) if is_before else ("-", found, remedy, text)
 
 
-def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
+def _arrival_refusals(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun]
+) -> Iterator[Refusal]:
     """Refuses different schedule seeds if the seed determines the arrivals. Each run of --repeats uses a different
     seed, so both sides must use the same set of seeds.
     """
@@ -129,30 +165,38 @@ def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun
     )
     if ours != theirs:
         seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
-        yield f"arrivals: schedule seeds {seeds}: make the same number of --repeats on both sides"
+        remedy = "make the same number of --repeats on both sides"
+        text = f"arrivals: schedule seeds {seeds}: {remedy}"
+        yield Refusal("schedule seeds", _text(ours), _text(theirs), remedy, text)
 
 
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
-) -> Iterator[str]:
+) -> Iterator[Refusal]:
     """Refuses different model files, unless one manifest lists them and their answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
         line = f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
-        yield f"{line}: {_ONE_MANIFEST if _reader(before[0]) != _reader(after[0]) else _MADE_FASTER}"
+        remedy = _ONE_MANIFEST if _reader(before[0]) != _reader(after[0]) else _MADE_FASTER
+        yield Refusal("model digest", *digests, remedy, f"{line}: {remedy}")
     elif differ and answers is None:
-        yield (
+        remedy = "run both with --mode both"
+        yield Refusal(
+            "answers",
+            "not compared",
+            "not compared",
+            remedy,
             f"answers: {label(before)} and {label(after)} read different files of the model, whose "
-            "answers were not compared: run both with --mode both"
+            f"answers were not compared: {remedy}",
         )
     elif answers is not None and _reader(before[0]) != _reader(after[0]):
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
-            yield (
-                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are equal, fewer than "
-                f"{show_percent(share)}: one backend or one file does not compute this model"
-            )
+            equal = f"{show_percent(answers.alike, 2)} of {answers.samples:,} are equal"
+            remedy = "one backend or one file does not compute this model"
+            text = f"answers: {equal}, fewer than {show_percent(share)}: {remedy}"
+            yield Refusal("answers", equal, equal, remedy, text)
 
 
 _SCORED_OR_SPEED = "run both sides with --mode both on a dataset with labels, or judge only speed with --fail-on p99:+10%"
@@ -209,22 +253,47 @@ _HINTS = {
 """Maps the name of a setting to advice."""
 
 
+_CONFIGURED = {
+    "largest batch": "max_batch",
+    "samples per query": "samples_per_query",
+    "offered rate": "target_qps",
+    "arrivals": "arrivals_sha256",
+    "queries in flight": "concurrency",
+    "cancelled requests": "cancel",
+    "probes beside the load": "probe_rate",
+    "samples held": "performance_count",
+}
+"""Maps the name of a setting that must be equal in performance runs to its key in config.yaml."""
+
+_STATED = {
+    **_CONFIGURED,
+    "growing rate": "arrivals",
+    "load hosts": "load_hosts",
+    "model digest": "model_sha256",
+    "model runs": "url",
+    "official rules": "mlperf",
+    "schedule seeds": "schedule_seed",
+}
+"""Maps the name of a refusal to the difference that the refusal already states, if their names differ."""
+
+
+def unstated(
+    differences: Iterable[Difference], refusals: Collection[Refusal]
+) -> Sequence[Difference]:
+    """Returns the differences that no refusal states."""
+    stated = {name.replace(" ", "_") for name in (_STATED.get(r.what, r.what) for r in refusals)}
+    return [one for one in differences if one.name not in stated]
+
+
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
     """Returns the settings that must be equal for runs to be ranked. A setting is compared only if both runs have it."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
         performance = {
-            "largest batch": config.get("max_batch"),
-            "samples per query": config.get("samples_per_query"),
-            "offered rate": config.get("target_qps"),
-            "arrivals": config.get("arrivals_sha256"),
-            "queries in flight": config.get("concurrency"),
+            **{name: config.get(key) for name, key in _CONFIGURED.items()},
             "growing rate": _ramp_of(config),
-            "cancelled requests": config.get("cancel"),
-            "probes beside the load": config.get("probe_rate"),
             "load hosts": len(result.get("load_hosts") or [None]),
-            "samples held": config.get("performance_count"),
             "audit": Path(config.get("audit") or "-").name,
         }
     if result["accuracy"] and result["accuracy"]["value"] is not None:
@@ -318,17 +387,28 @@ def _texts(values: Iterable[object]) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{k}={v}" for k, v in value.items())
+        return " ".join(f"{k}={v}" if v not in ({}, None) else str(k) for k, v in value.items())
     if isinstance(value, list):
-        return " ".join(map(str, value))
+        return " ".join(filter(None, map(_item, value))) or "-"
     if isinstance(value, bool) or value is None:
-        return "-" if value is None else str(value)
+        return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, int):  # a large number is a seed
         return f"{value:,}" if abs(value) < _LEAST_SEED else str(value)
     if isinstance(value, float):  # a calibrated rate has many digits
         whole, point, digits = plain(value).partition(".")
         return f"{int(whole):,}{point}{digits}" if whole.isdecimal() else plain(value)
     return str(value)
+
+
+def _item(value: object) -> str:
+    """Returns an entry of a list, without separators in numbers, because lists contain core numbers and shapes."""
+    return (
+        _text(value)
+        if isinstance(value, Mapping | list) and value
+        else ""
+        if value == {}
+        else str(value)
+    )
 
 
 _LEAST_SEED = 10**9

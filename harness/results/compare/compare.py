@@ -12,7 +12,7 @@ import numpy as np
 from harness.core.stats import LEVEL, student_t
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
-from harness.results.compare.comparable import Difference
+from harness.results.compare.comparable import Difference, Refusal
 from harness.results.compare.finished import FinishedRun
 from harness.results.compare.noise import EXTREME, Noise, noise_of
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs, pooled_variance
@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
     before: Sequence[FinishedRun]
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
-    refusals: Sequence[str]
+    refusals: Sequence[Refusal]
     """Reasons why the sides must not be ranked; [] if they may be."""
     differences: Sequence[Difference]
     answers: Agreement | None

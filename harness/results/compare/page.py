@@ -3,10 +3,13 @@
 `compare` judges the runs; this page only shows the judgement.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
+from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.results.answer import answer_of, answer_rows
 from harness.results.compare import change_text, report
@@ -64,6 +67,33 @@ def _head(
     for letter, runs in sides.items():
         yield f"<section>{''.join(_card(letter, run, out) for run in runs)}</section>"
     yield "</div>"
+    yield reasons(comparison, other)
+
+
+def reasons(comparison: Comparison, other: str) -> str:
+    """Returns the reasons against a ranking as a table; "" if the sides are ranked. other: letter of the second side."""
+    rows = report.reason_rows(comparison)
+    heads = ("not comparable", "A", other, "remedy")
+    return page.table(heads, _visible(rows), cards=True) if rows else ""
+
+
+def differences(comparison: Comparison, other: str) -> str:
+    """Returns the differences that are not reasons against a ranking as a table, which is collapsed if there are such
+    reasons; "" without differences.
+    """
+    rows = report.difference_rows(comparison)
+    if not rows:
+        return ""
+    what = "other difference" if comparison.refusals else "difference"
+    made = page.table(("setting", "A", other), _visible(rows), cards=True)
+    is_open = "" if comparison.refusals else " open"
+    title = f"{counted(len(rows), what)} in settings"
+    return f"<details{is_open}><summary>{title}</summary>{made}</details>"
+
+
+def _visible(rows: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yields rows whose control characters are escapes, because the values come from files."""
+    return ([visible(hide(cell)) for cell in row] for row in rows)
 
 
 def _card(letter: str, run: FinishedRun, out: Path) -> str:
@@ -136,4 +166,5 @@ def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:
 
 def _tail(comparison: Comparison, other: str) -> Iterator[str]:
     yield "<h2>What differs, and what is noise</h2>"
-    yield page.table(("about", "text"), report.notes(comparison, [], other))
+    yield page.table(("about", "text"), report.facts(comparison, other))
+    yield differences(comparison, other)

@@ -10,12 +10,13 @@ from typing import Any
 from harness.core.console import CANONICAL, program
 from harness.core.units import counted, show_percent, show_wait
 from harness.results.compare.change_text import against, columns, row, size, times
-from harness.results.compare.comparable import Difference
+from harness.results.compare.comparable import Difference, unstated
 from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
 from harness.results.compare.limits import Judged
 from harness.results.compare.noise import machine_of
 from harness.results.pages.tables import aligned, show_cell
+from harness.results.pages.words import unit_of, words
 
 _KINDS: Mapping[str, str] = {
     "rate": "in rates",
@@ -63,6 +64,11 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
     yield f"{'verdict':<10}{verdict(comparison, other)}"
 
 
+def facts(comparison: Comparison, other: str) -> Sequence[tuple[str, str]]:
+    """Returns the notes for a page, which shows `reason_rows` and `difference_rows` as tables."""
+    return [note for note in notes(comparison, [], other) if note[0] not in ("refused", "differs")]
+
+
 def notes(
     comparison: Comparison,
     judged: Sequence[Judged],
@@ -85,7 +91,7 @@ def notes(
     if _is_unscored(comparison) and not comparison.refusals:
         yield "accuracy", "not compared: a side has none, so the limits judge only speed"
     yield from (("limit", one.line) for one in judged)
-    yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
+    yield from (("refused", _shortened(refusal.text)) for refusal in comparison.refusals)
     is_one_run = comparison.before[0].folder == comparison.after[0].folder
     if comparison.verdict == UNDECIDED and not is_one_run:
         yield "next", _next(comparison, judged, called)
@@ -162,7 +168,35 @@ def _differences(differences: Sequence[Difference], other: str) -> Iterator[tupl
 
 
 def _shortened(text: str) -> str:
-    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
+    """Shortens SHA-256 digests to twelve characters, and commits to the seven that git shows."""
+    text = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
+    return re.sub(r"\b([0-9a-f]{7})[0-9a-f]{33}\b", r"\1", text)
+
+
+def reason_rows(comparison: Comparison) -> Sequence[tuple[str, str, str, str]]:
+    """Returns (what, first side, second side, remedy) for each reason against a ranking. Several INVALID runs share a
+    row.
+    """
+    rows = ((one.what, one.before, one.after, one.remedy) for one in comparison.refusals)
+    return [(what, *map(_shortened, sides), remedy) for what, *sides, remedy in dict.fromkeys(rows)]
+
+
+def difference_rows(comparison: Comparison) -> Sequence[tuple[str, str, str]]:
+    """Returns (setting, first side, second side) in words for each difference that is not a reason against a ranking."""
+    found = unstated(comparison.differences, comparison.refusals)
+    return [
+        (words(one.name), *(_with_unit(one.name, _shortened(text)) for text in one[1:]))
+        for one in found
+        if one.name != "doubts"
+    ]
+
+
+def _with_unit(name: str, text: str) -> str:
+    """Returns the value with the unit that `words` removes from the name. All digits stay, because rounded values may
+    look equal.
+    """
+    unit = unit_of(name.rpartition(".")[2])
+    return f"{text} {unit}" if unit and text != "-" else text
 
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
@@ -257,7 +291,7 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
         "b": [str(run.folder) for run in comparison.after],
         "verdict": comparison.verdict,
         "headline": headline.name if headline else None,
-        "refusals": list(comparison.refusals),
+        "refusals": [refusal.text for refusal in comparison.refusals],
         "noise_source": comparison.noise.source,
         "runs_needed": comparison.runs_needed,
         "optimised": comparison.optimised,

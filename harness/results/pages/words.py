@@ -42,12 +42,12 @@ def _spelled(word: str) -> str:
     if word != word.lower():
         return word
     parts = _JOINT.split(word)
-    if _unit(word):
+    if unit_of(word):
         parts.pop()
     return " ".join(_WORDS.get(part, part) for part in parts)
 
 
-def _unit(name: str) -> str:
+def unit_of(name: str) -> str:
     """Returns the unit at the end of a name; '' if the name has no unit or is a rate, such as output_per_s."""
     rest, joint, last = name.rpartition("_")
     return last if joint and last in _SHOWN and not rest.endswith("_per") else ""
@@ -78,7 +78,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _number(key: str, value: int | float) -> str:
-    if unit := _unit(key):
+    if unit := unit_of(key):
         return _SHOWN[unit](value)
     if "share" in key and isinstance(value, float):
         return show_percent(value, 1)

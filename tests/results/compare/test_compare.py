@@ -547,6 +547,11 @@ def invalid(run: FinishedRun, *codes: str) -> FinishedRun:
     return replace(run, result={**run.result, "verdict": "INVALID", "reasons": reasons})
 
 
+def told(comparison: Comparison) -> list[str]:
+    """Returns the lines that forbid a ranking."""
+    return [refusal.text for refusal in comparison.refusals]
+
+
 def test_the_only_side_that_misses_its_slo_is_worse_and_the_job_fails() -> None:
     """Bug: a candidate whose p99 was 17 times as high was "not comparable", with status 4."""
     ours, theirs = a_run("a"), invalid(a_run("b", p99=17_000), "slo-missed")
@@ -585,23 +590,23 @@ def test_other_invalid_runs_are_not_ranked(before: list[str], after: list[str]) 
 
 def test_missed_slo_on_a_disturbed_machine_is_not_a_regression() -> None:
     theirs = invalid(a_run("b", doubts=("busy-machine",), p99=17_000), "slo-missed")
-    assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
+    assert told(compare([a_run("a")], [theirs])) == ["b is INVALID (slo-missed)"]
 
 
 def test_missed_stricter_slo_is_not_a_regression() -> None:
     theirs = invalid(a_run("b"), "slo-missed")
     theirs = replace(theirs, result={**theirs.result, "slo": "p99=1us"})
-    assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
+    assert told(compare([a_run("a")], [theirs])) == ["b is INVALID (slo-missed)"]
 
 
 def test_a_side_that_misses_its_slo_now_and_then_is_not_ranked() -> None:
     found = compare([a_run("a"), a_run("c")], [a_run("b"), invalid(a_run("d"), "slo-missed")])
-    assert found.refusals == ["d is INVALID (slo-missed)"]
+    assert told(found) == ["d is INVALID (slo-missed)"]
 
 
 def test_an_invalid_run_of_both_sides_is_named_once() -> None:
     run = invalid(a_run("a"), "client-bound")
-    assert compare([run], [run]).refusals == ["a is INVALID (client-bound)"]
+    assert told(compare([run], [run])) == ["a is INVALID (client-bound)"]
 
 
 def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
@@ -611,7 +616,7 @@ def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
 
     ours = of(a_run("a"), "float32", model_sha256="e" * 64, max_batch=8)
     theirs = of(a_run("b", p99=50, accuracy=98.5), "int8", model_sha256="f" * 64, max_batch=1)
-    refused = compare([ours], [theirs]).refusals
+    refused = told(compare([ours], [theirs]))
     assert [line.partition(":")[0] for line in refused] == [
         "precision",
         "largest batch",
@@ -640,7 +645,7 @@ def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
     """Bug: the line was printed once per run, and mentioned no limit on speed."""
     ours, theirs = a_run("a"), [unscored(name, "f" * 64) for name in ("b-1", "b-2")]
     for chosen in ((), ("undecided",), ("p99", "accuracy")):
-        (refusal,) = compare([ours], theirs, chosen=chosen, optimised=True).refusals
+        (refusal,) = told(compare([ours], theirs, chosen=chosen, optimised=True))
         assert refusal == (
             "accuracy: b-1 and 1 more have no score, so the accuracy lost for the speed is unknown: run both sides with "
             "--mode both on a dataset with labels, or judge only speed with --fail-on p99:+10%"
@@ -650,7 +655,7 @@ def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
 def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> None:
     """Bug: without labels, `--fail-on` never judged a changed model file."""
     ours, theirs = unscored("a", "e" * 64), unscored("b", "f" * 64, p99=20_000)
-    (refusal,) = compare([ours], [theirs], chosen=["p99"]).refusals
+    (refusal,) = told(compare([ours], [theirs], chosen=["p99"]))
     assert refusal.endswith(
         "add --optimised, and run both sides with --mode both on a dataset with labels, or judge only speed with "
         "--fail-on p99:+10%"
@@ -666,7 +671,7 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
     command = dict(notes(near, judge(near, [parse_limit("p99:+10%")])))["next"]
     assert command.endswith(" --optimised --fail-on p99:+10%")
     other = replace(theirs, result={**theirs.result, "model": "letters"})
-    refusals = compare([ours], [other], chosen=["p99"], optimised=True).refusals
+    refusals = told(compare([ours], [other], chosen=["p99"], optimised=True))
     assert refusals == ["model: a digits, b letters"]
 
 

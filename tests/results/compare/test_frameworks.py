@@ -233,8 +233,8 @@ def test_settings_of_only_one_framework_are_one_line_per_side(
     lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("differs   backend,")]
     assert lines == [
         (
-            f"differs   backend, only A: spinning={spins}, graph=all, arena=True, io_binding=False, "
-            "share_weights=False, opsets=ai.onnx 17"
+            f"differs   backend, only A: spinning={'yes' if spins else 'no'}, graph=all, arena=yes, io_binding=no, "
+            "share_weights=no, opsets=ai.onnx 17"
         ),
         "differs   backend, only B: hint=latency",
     ]

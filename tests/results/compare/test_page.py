@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,33 @@ def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
         name, before, after, *_ = change_text.row(change)
         cells = f'<td>{name}</td><td class="number">{before}</td><td class="number">{after}</td>'
         assert cells in text
-    for label, note in report.notes(comparison, []):
+    for label, note in report.facts(comparison, "B"):
         assert f"<td>{label}</td><td>{note}</td>" in text
+    for setting, ours, theirs in report.difference_rows(comparison):
+        assert (
+            f'>{setting}</td><td data-head="A">{ours}</td><td data-head="B">{theirs}</td>' in text
+        )
+
+
+def test_reasons_against_a_ranking_are_rows_without_folder_names() -> None:
+    """Bug: each reason repeated both folder names, and the differences repeated the reasons."""
+    ours, theirs = (read(FOLDERS / name) for name in (COMPARED[0], "server"))
+    config = {**theirs.config, "target_qps": 200.0, "mlperf": True}
+    environment = {
+        "harness": {"commit": "a1" * 20},
+        "free_bytes": 12_345_678,
+        "judge": {"logits": ["argmax", {}]},
+    }
+    found = compare([ours], [replace(theirs, config=config, environment=environment)])
+    rows = report.reason_rows(found)
+    assert ("official rules", "no", "yes", "") in rows
+    assert ("offered rate", "-", "200", "run both with the same --target-qps") in rows
+    assert not any(ours.name in cell or theirs.name in cell for row in rows for cell in row)
+    others = {name: after for name, _, after in report.difference_rows(found)}
+    assert not {"dataset", "target qps", "mlperf"} & set(others)
+    assert others["harness commit"] == "a1a1a1a"
+    assert others["free"] == "12,345,678 bytes"
+    assert others["judge logits"] == "argmax"
 
 
 def test_both_runs_are_in_every_plot(tmp_path: Path) -> None:
