@@ -243,7 +243,7 @@ class Views:
             letter = compare_report.letter(number)
             with _HEAVY, run_files.reading_run("the runs"):
                 one = compare(first, other)
-                tables = [_table_of(some, letter) for some in change_text.parted(one)]
+                tables = [_table_of(some, letter, one.headline) for some in change_text.parted(one)]
                 made.append(
                     {
                         "letter": letter,
@@ -349,14 +349,15 @@ class Views:
         return self._machines.page(selection, all_settings=all_settings)
 
 
-def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
+def _table_of(changes: Sequence[Change], letter: str, headline: Change | None) -> Mapping[str, Any]:
     """Returns the template's values for a table of changes on one scale. letter: the second side's letter."""
-    table = Table("", "", "", change_text.columns(letter), [change_text.row(c) for c in changes])
-    scale = Scale(changes)
+    rows = [change_text.row_in_words(change) for change in changes]
+    table = Table("", "", "", change_text.columns(letter), rows)
+    scale = Scale(changes, headline)
     images = [(bar(change, scale), verdict_chip(change)) for change in changes]
     return {
         "heads": [column.name for column in table.columns],
-        "scale": scale.head,
+        "scale": scale.axis,
         "rows": list(zip(cells(table), images, strict=True)),
     }
 

@@ -4,8 +4,17 @@ import math
 from collections.abc import Sequence
 
 from harness.core.units import counted, show_ns, show_rate, show_si
-from harness.results.compare.compare import ALIKE, BETTER, UNDECIDED, WORSE, Change, Comparison
+from harness.results.compare.compare import (
+    ALIKE,
+    BETTER,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Comparison,
+)
 from harness.results.pages.tables import Column
+from harness.results.pages.words import words
 
 WIDEST = 100
 """An interval is not shown if its ends differ by more than this factor, because such an interval comes from a few very
@@ -43,8 +52,19 @@ def columns(other: str = "B") -> list[Column]:
 
 def row(change: Change) -> Sequence[str]:
     before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
-    verdict = change.verdict or "not ranked"
-    return change.name, before, after, size(change), interval(change), verdict
+    return change.name, before, after, size(change), interval(change), _verdict(change)
+
+
+def row_in_words(change: Change) -> Sequence[str]:
+    """Returns the row for a page, where the number has no name from code."""
+    name, *others = row(change)
+    return words(name), *others
+
+
+def _verdict(change: Change) -> str:
+    if change.is_scheduled and change.verdict in (SAME, UNDECIDED):
+        return "set by the schedule"
+    return change.verdict or "not ranked"
 
 
 def _quantity(value: float, unit: str) -> str:
@@ -61,7 +81,7 @@ def _quantity(value: float, unit: str) -> str:
 
 def why_undecided(change: Change) -> str:
     """Returns in one sentence why the verdict is `undecided`; '' for any other verdict."""
-    if change.verdict != UNDECIDED:
+    if change.verdict != UNDECIDED or change.is_scheduled:
         return ""
     if math.isinf(change.noise):
         return "The noise between the runs is unknown, so nothing is judged."
@@ -105,7 +125,9 @@ def _percent(share: float, *, as_factor: bool = False) -> str:
     """Formats a share in percent. A change by at least a factor of two is formatted as a factor, because +400 % is
     easily misread.
     """
-    return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
+    if as_factor or share >= 1:
+        return f"x {1 + share:.3g}"
+    return f"{round(share * 100, 1) + 0.0:+.1f} %"  # adding 0.0 turns -0.0 into 0.0
 
 
 def against(change: Change) -> str:

@@ -158,7 +158,7 @@ def _arrival_refusals(
     seed, so both sides must use the same set of seeds.
     """
     first = before[0]
-    if not _has_schedule(scenario_named(first.result["scenario"]), first.config):
+    if not has_schedule(first):
         return
     ours, theirs = (
         sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
@@ -349,6 +349,11 @@ def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
     instead.
     """
     return scenario.scheduled and config.get("concurrency") is None
+
+
+def has_schedule(run: FinishedRun) -> bool:
+    """Returns whether a schedule determines when the run's queries arrive."""
+    return _has_schedule(scenario_named(run.result["scenario"]), run.config)
 
 
 def differences(

@@ -57,6 +57,8 @@ class Change(NamedTuple):
     higher_is_better: bool
     verdict: str | None
     """Verdict on the change; None if the sides must not be ranked."""
+    is_scheduled: bool = False
+    """Whether the schedule sets the number on both sides, so that only an overload changes it."""
 
     @property
     def has_ratio(self) -> bool:
@@ -162,6 +164,8 @@ def compare(
         else:
             level = LEVEL if name in own else 1 - (1 - LEVEL) / others
             change = _change(name, ours, theirs, shown, level)
+        scheduled = name == "throughput" and _has_equal_schedules((*before, *after))
+        change = change._replace(is_scheduled=scheduled)
         changes.append(change._replace(verdict=None) if refusals else change)
     own_number = next((c for c in changes if c.name == headline), None)
     return Comparison(
@@ -178,6 +182,12 @@ def compare(
         optimised=optimised,
         missing=comparable.one_misses(before, after),
     )
+
+
+def _has_equal_schedules(runs: Sequence[FinishedRun]) -> bool:
+    """Returns whether all runs issued their queries at one fixed rate."""
+    rates = {run.config.get("target_qps") if comparable.has_schedule(run) else None for run in runs}
+    return len(rates) == 1 and None not in rates
 
 
 def is_only_speed(chosen: Collection[str]) -> bool:

@@ -7,8 +7,14 @@ from harness.core.units import show_percent
 from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
-_LEAST, _MOST = math.log(1.05), math.log(20)
-"""Smallest and largest extent of the scale, as logarithms of a factor."""
+
+_ENDS = (1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20)
+"""Factors at which a scale may end, because readers know them."""
+
+_AT_FACTOR = 2
+"""From this factor on, the scale is labelled with factors, as the column `change` is."""
+
+_ROUNDING = 1e-9
 
 _WITHIN, _SQUEEZE = 0.75, 4.0
 """The scale contains at least this share of the rows. A row that needs more than _SQUEEZE times that scale would squeeze
@@ -19,16 +25,43 @@ the other rows, so its interval is cut off with an arrow.
 class Scale:
     """Logarithmic scale with `no change` in the middle."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[Change], headline: Change | None = None) -> None:
+        """Finds the ends of the scale. headline: change whose estimate is on the scale, even if it is far larger than
+        the others.
+        """
         ends = sorted(_end(change) for change in changes if change.has_ratio)
         most = _SQUEEZE * ends[math.ceil(len(ends) * _WITHIN) - 1] if ends else 0.0
-        self._end = min(max([_LEAST, *(end for end in ends if end <= most)]), _MOST)
+        fitting = [end for end in ends if end <= most]
+        if headline in changes and headline is not None and headline.has_ratio:
+            fitting.append(abs(_log(headline.change)))
+        widest = max(fitting, default=0.0) - _ROUNDING
+        self._factor = next((end for end in _ENDS if math.log(end) >= widest), _ENDS[-1])
+        self._end = math.log(self._factor)
 
     @property
-    def head(self) -> str:
-        """Heading of the image column."""
+    def marks(self) -> Sequence[str]:
+        """Labels of the left end, the middle and the right end."""
+        if self._factor >= _AT_FACTOR:
+            return f"x {1 / self._factor:.2g}", "x 1", f"x {self._factor:g}"
         low, high = (show_percent(math.expm1(end), signed=True) for end in (-self._end, self._end))
-        return f"{low} to {high}"
+        return low, "0 %", high
+
+    @property
+    def axis(self) -> str:
+        """Heading of the image column: an SVG with the axis of all images."""
+        low, middle, high = self.marks
+        half = _WIDTH / 2
+        places = ((0, "start", low), (half, "middle", middle), (_WIDTH, "end", high))
+        texts = "".join(
+            f'<text x="{x:g}" y="10" text-anchor="{anchor}">{text}</text>'
+            for x, anchor, text in places
+        )
+        ticks = f"M0 13v5M{half:g} 13v5M{_WIDTH} 13v5M0 17.5H{_WIDTH}"
+        return (
+            f'<svg class="interval" viewBox="0 0 {_WIDTH} 18" width="{_WIDTH}" height="18" role="img" '
+            f'aria-label="scale of the change, {low} to {high}" font-size="11" fill="currentColor">'
+            f'<path d="{ticks}" stroke="currentColor" fill="none"/>{texts}</svg>'
+        )
 
     def image(self, change: Change) -> str:
         """Returns an SVG in the colour of the surrounding text; '' if the change has no ratio. The table row repeats

@@ -112,20 +112,20 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
     """Yields a table with the numbers that readers look for, then a collapsed table with all other numbers."""
     first, others = change_text.parted(comparison)
     yield "<h2>Changes</h2>"
-    yield _table(first, other)
+    yield _table(first, other, comparison.headline)
     if others:
         yield f"<details><summary>{escape(change_text.folded(others))}</summary>"
-        yield _table(others, other)
+        yield _table(others, other, None)
         yield "</details>"
 
 
-def _table(changes: Sequence[Change], other: str) -> str:
-    rows, scale = [], Scale(changes)
+def _table(changes: Sequence[Change], other: str, headline: Change | None) -> str:
+    rows, scale = [], Scale(changes, headline)
     for change in changes:
-        *cells, _ = change_text.row(change)
+        *cells, _ = change_text.row_in_words(change)
         rows.append((*cells, bar(change, scale), verdict_chip(change)))
     *columns, verdicts = change_text.columns(other)
-    heads = [*(column.name for column in columns), scale.head, verdicts.name]
+    heads = [*(column.name for column in columns), Html(scale.axis), verdicts.name]
     return page.aligned_table(
         heads, rows, [*(bool(column.unit) for column in columns), False, False]
     )

@@ -302,7 +302,7 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
             change.name: {
                 k: v if (change.has_ratio or k not in _RATIOS) and v != math.inf else None
                 for k, v in change._asdict().items()
-                if k != "name"
+                if k not in ("name", "is_scheduled")
             }
             for change in comparison.changes
         },

@@ -272,7 +272,7 @@ def aligned_table(
     """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned."""
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
-        f'<th scope="col"{kind}>{escape(head)}</th>' if head.strip() else "<td></td>"
+        f'<th scope="col"{kind}>{_html(head)}</th>' if head.strip() else "<td></td>"
         for kind, head in zip(kinds, heads, strict=True)
     )
     labels = [f' data-head="{escape(head)}"' if cards else "" for head in heads]

@@ -29,25 +29,34 @@ def test_equal_factors_lie_equally_far_from_the_middle() -> None:
     assert point(scale.image(doubled)) - 90 == pytest.approx(90 - point(scale.image(halved)))
     low, high = ends(scale.image(halved))
     assert 0 <= low < point(scale.image(halved)) < high < 90
-    assert scale.head == "-60 % to +150 %"
+    assert scale.marks == ("x 0.33", "x 1", "x 3")
 
 
 def test_one_wide_row_does_not_press_the_others_together() -> None:
     """Bug: a row of 300 % left only a few pixels for the other rows."""
     narrow = [change(0.1, 0.08, 0.12)] * 3
     scale = Scale([*narrow, change(3.0, 0.5, 9.0)])
-    assert scale.head == "-11 % to +12 %"
+    assert scale.marks == ("-17 %", "0 %", "+20 %")
     low, high = ends(scale.image(narrow[0]))
-    assert 150 < low < high == 180
+    assert 120 < low < high < 180
+
+
+def test_the_headline_is_on_the_scale_with_its_axis() -> None:
+    """Bug: the dot of p99, which decided the verdict, was off the scale."""
+    headline, others = change(4.0), [change(0.01)] * 4
+    scale = Scale([headline, *others], headline)
+    assert "circle" in scale.image(headline)
+    assert 'aria-label="scale of the change, x 0.2 to x 5"' in scale.axis
+    assert "circle" not in Scale([headline, *others]).image(headline)
 
 
 def test_a_table_with_only_large_changes_shows_their_size() -> None:
-    assert Scale([change(5.0)] * 3).head == "-83 % to +500 %"
+    assert Scale([change(5.0)] * 3).marks == ("x 0.1", "x 1", "x 10")
 
 
 def test_a_small_change_does_not_look_large() -> None:
     scale = Scale([change(0.001, 0.0, 0.002)])
-    assert scale.head == "-5 % to +5 %"
+    assert scale.marks == ("-5 %", "0 %", "+5 %")
     assert point(scale.image(change(0.001, 0.0, 0.002))) == pytest.approx(90 + 90 * 0.0205, abs=0.2)
 
 

@@ -41,7 +41,7 @@ def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
     assert f'<p class="headline">{first_clause[:1].upper()}{first_clause[1:]}</p>' in text
     assert f'<p class="lead">{others[:1].upper()}{others[1:]}</p>' in text
     for change in comparison.changes:
-        name, before, after, *_ = change_text.row(change)
+        name, before, after, *_ = change_text.row_in_words(change)
         cells = f'<td>{name}</td><td class="number">{before}</td><td class="number">{after}</td>'
         assert cells in text
     for label, note in report.facts(comparison, "B"):
@@ -125,6 +125,14 @@ def test_an_undecided_change_shows_its_reason(
     chip = verdict_chip(change)
     assert chip.startswith('<span class="chip uncertain" tabindex="0">undecided')
     assert f'role="tooltip">{why}' in chip
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [(SAME, "set by the schedule"), (WORSE, WORSE)])
+def test_a_fixed_rate_sets_the_throughput_unless_a_side_is_worse(verdict: str, shown: str) -> None:
+    change = Change("throughput", "samples/s", 9.0, 9.0, -1e-9, -0.01, 0.01, 0.0, True, verdict)
+    assert change_text.row(change)[-1] == verdict
+    row = change_text.row(change._replace(is_scheduled=True))
+    assert row[3:] == ("+0.0 %", "-1.0 % to +1.0 %", shown)
 
 
 @pytest.mark.parametrize(
