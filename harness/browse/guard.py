@@ -18,8 +18,13 @@ TOKEN = "token"  # noqa: S105 - the name of the parameter
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """Hash of an empty style element. plotly's script inserts its rules into such an element."""
 
+_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
+"""Hash of the style of maps, which plotly.js 7.1 inserts into every page. With another version, a page without maps looks
+the same, and the browser's console has a message.
+"""
+
 POLICY = (
-    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data:; connect-src 'self'; "
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE} {_MAP_STYLE}; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Content-Security-Policy for every page that browse makes."""

@@ -89,15 +89,22 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """Fails a test if a script on a page failed, or if a page sent a request to a different machine."""
+    """Fails a test if a script on a page failed, if the policy of a page forbade a style, or if a page sent a request to
+    a different machine.
+    """
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
     opened.set_default_timeout(LIMIT_MS)
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda message: faults.extend(_forbidden(message.text)))
     opened.on("request", lambda request: faults.extend(_elsewhere(request.url)))
     yield opened
     opened.close()
     assert faults == []
+
+
+def _forbidden(message: str) -> list[str]:
+    return [message] if "inline style" in message else []
 
 
 def _elsewhere(url: str) -> list[str]:

@@ -36,6 +36,7 @@ function themed(given, data, printing) {
     font: { color: theme.text, family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13 },
     margin: { l: 60, r: 20, t: 30, b: 45 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
+    hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor, bordercolor: theme.grid, font: { color: theme.text } },
     shapes: (layout.shapes || []).map((shape) => {
       const color = (shape.legendgroup && colours.get(shape.legendgroup)) || (shape.name === "bound" ? theme.bound : theme.text);
       return { ...shape, line: { color, ...shape.line }, label: { font: { color }, ...shape.label } };
@@ -171,7 +172,9 @@ function tipped(trace, layout) {
   if (trace.hovertemplate || (trace.type || "scatter") !== "scatter" || !trace.x || !trace.y) return trace;
   const [x, y] = ["x", "y"].map((name) => writer(layout[`${name}axis${(trace[`${name}axis`] || name).slice(1)}`] || {}));
   const texts = trace.x.map((value, i) => [x(value), y(trace.y[i] ?? "")]);
-  return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
+  // The title of a unified label has the value of x.
+  const isUnified = /unified$/.test(layout.hovermode || "");
+  return { ...trace, customdata: texts, hovertemplate: isUnified ? "%{customdata[1]}" : "%{customdata[0]}: %{customdata[1]}" };
 }
 
 /* Returns the name by which a trace gets its colour. */

@@ -6,13 +6,19 @@ const PLACES = {
   answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
 };
 
+/* Returns the fixed place of a name; undefined for other names. The sides of a comparison ("B: run") have one colour in
+ * all comparisons of a page. */
+function fixedPlace(name) {
+  return /^[A-H]: /.test(name) ? name.charCodeAt(0) - "A".charCodeAt(0) : PLACES[name];
+}
+
 /* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */
 function places(names) {
-  const fixed = names.filter((name) => name in PLACES);
-  const taken = new Set(fixed.map((name) => PLACES[name]));
+  const taken = new Set(names.map(fixedPlace).filter((place) => place !== undefined));
   let next = 0;
   return new Map(names.map((name) => {
-    if (name in PLACES) return [name, PLACES[name]];
+    const fixed = fixedPlace(name);
+    if (fixed !== undefined) return [name, fixed];
     while (taken.has(next)) next++;
     return [name, next++];
   }));

@@ -354,7 +354,17 @@ def _stacked(
             "title": "time, s",
             "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
             "range": [min(shown_s) - margin, max(shown_s) + margin],
+            "showspikes": True,
+            "spikemode": "across",
+            "spikesnap": "cursor",
+            "spikethickness": 1,
+            "spikedash": "dot",
+            "unifiedhovertitle": {"text": "%{x:.2f} s"},
         },
+        # One label shows the values of all panels at the pointer's time.
+        "hovermode": "x unified",
+        "hoversubplots": "axis",
+        "hoverdistance": 50,
     }
     if window_s:  # drawn as a grey band
         edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}

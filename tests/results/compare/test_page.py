@@ -81,6 +81,16 @@ def test_both_runs_are_in_every_plot(tmp_path: Path) -> None:
         assert list(dict.fromkeys(trace["name"] for trace in plot["data"])) == names
 
 
+def test_panels_over_time_share_one_label_and_one_line_at_the_pointer(tmp_path: Path) -> None:
+    """Bug: a pointer showed one curve of one panel, so that panels could not be read at the same time."""
+    (plot,) = (one for one in plots(written(tmp_path, *SIDES)) if "hovermode" in one["layout"])
+    layout = plot["layout"]
+    assert (layout["hovermode"], layout["hoversubplots"]) == ("x unified", "axis")
+    assert (layout["xaxis"]["showspikes"], layout["xaxis"]["spikemode"]) == (True, "across")
+    assert {trace["yaxis"] for trace in plot["data"]} == {"y1", "y2"}
+    assert not any("xaxis" in trace for trace in plot["data"])
+
+
 def test_each_further_run_is_compared_with_the_first(tmp_path: Path) -> None:
     text = written(tmp_path, *SIDES, str(FOLDERS / "server"))
     first, second, third = (*COMPARED, "server")
