@@ -29,6 +29,7 @@ from harness.results.compare.interval_bar import Scale
 from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip
 from harness.results.pages import page as pages
 from harness.results.pages import report
+from harness.results.pages.heading import is_doubted
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import pareto
@@ -78,6 +79,7 @@ class Side(NamedTuple):
     name: str
     verdict: str
     answer: str
+    is_doubted: bool
 
 
 class Views:
@@ -282,7 +284,14 @@ class Views:
     def _named(self, letter: str, runs: Sequence[FinishedRun]) -> Sequence[Side]:
         paths = (os.path.relpath(run.folder, self._root) for run in runs)
         return [
-            Side(letter, path, run.name, run.result["verdict"], headline_in_short(run.result))
+            Side(
+                letter,
+                path,
+                run.name,
+                run.result["verdict"],
+                headline_in_short(run.result),
+                is_doubted([run.result]),
+            )
             for path, run in zip(paths, runs, strict=True)
         ]
 

@@ -23,7 +23,7 @@ from harness.results.compare.compare import (
 )
 from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.compare.interval_bar import Scale
-from harness.results.pages import page
+from harness.results.pages import heading, page
 from harness.results.pages.figures import distributions, stage_means
 from harness.results.pages.page import Article, Figure, Html
 from harness.results.pages.timeline import p99_over_time
@@ -99,13 +99,12 @@ def _visible(rows: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
 def _card(letter: str, run: FinishedRun, out: Path) -> str:
     """Returns one run's answer, with a link to the run's page."""
     answer = answer_of(run.result)
-    kind = "valid" if answer.verdict == "VALID" else "invalid"
     name = page.link(run.name, run.folder / PAGE, out)
     words = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
     facts = page.facts({"answer": answer.headline, **answer_rows(run.result)})
-    badge = f'<span class="badge {kind}">{escape(answer.verdict)}</span>'
+    badges = heading.badges(answer.verdict, doubted=heading.is_doubted([run.result]))
     shown = name if isinstance(name, Html) else escape(name)
-    return f'<h2>{letter}: {shown} {badge}</h2><p class="quiet">{escape(words)}</p>{facts}'
+    return f'<h2>{letter}: {shown} {badges}</h2><p class="quiet">{escape(words)}</p>{facts}'
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:

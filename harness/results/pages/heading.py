@@ -1,4 +1,4 @@
-"""Makes the heading of a study's page, which shows the verdict as the heading of a run's page does."""
+"""Makes the heading of the page of a run or a study, with the badges of the verdict."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -13,9 +13,13 @@ def heading(words: Iterable[str], verdict: str = "", *, doubted: bool = False) -
     verdict: VALID if the result may be quoted, INVALID if not; "" if the study judges no runs. doubted: whether the
     page names reasons to doubt the result.
     """
-    badges = [badge(word) for word in (verdict, "DOUBT" if doubted else "") if word]
     title = escape(" · ".join(filter(None, words)))
-    return f"<h1>{' '.join([*badges, title])}</h1>"
+    return f"<h1>{' '.join(filter(None, (badges(verdict, doubted=doubted), title)))}</h1>"
+
+
+def badges(verdict: str, *, doubted: bool) -> str:
+    """Returns the badges of a verdict as HTML. verdict, doubted: as in `heading`."""
+    return " ".join(badge(word) for word in (verdict, "DOUBT" if doubted else "") if word)
 
 
 def verdict_of(runs: Iterable[Mapping[str, Any]]) -> str:

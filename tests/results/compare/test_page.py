@@ -87,7 +87,7 @@ def test_panels_over_time_share_one_label_and_one_line_at_the_pointer(tmp_path: 
     layout = plot["layout"]
     assert (layout["hovermode"], layout["hoversubplots"]) == ("x unified", "axis")
     assert (layout["xaxis"]["showspikes"], layout["xaxis"]["spikemode"]) == (True, "across")
-    assert {trace["yaxis"] for trace in plot["data"]} == {"y1", "y2"}
+    assert {trace["yaxis"] for trace in plot["data"]} == {"y", "y2"}
     assert not any("xaxis" in trace for trace in plot["data"])
 
 
