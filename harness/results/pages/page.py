@@ -221,12 +221,12 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
     yield "<article>"
     yield from article.head
     sections = _SECTION.findall("".join(article.tail))
-    if len(sections) >= _FEWEST_LISTED:
+    if len(sections) >= _FEWEST_LISTED and 'class="sections"' not in "".join(article.head):
         links = "".join(f'<a href="#{key}">{title}</a>' for key, title in sections)
         yield f'<nav aria-label="tables">{links}</nav>'
     yield '<div class="plots">'
     for i, (figure, wide) in enumerate(_with_widths(article.figures), first_plot):
-        yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
+        yield f'<section{wide}><h2 id="figure-{i}">{escape(figure.title)}</h2>'
         if figure.about:
             yield f'<p class="quiet">{escape(figure.about)}</p>'
         label = escape(f"{figure.title}: {figure.about}" if figure.about else figure.title)
@@ -287,6 +287,28 @@ def aligned_table(
     made = f'<div class="scroll" tabindex="0"><table{kind}><tr>{top}</tr>{body}</table></div>'
     # The chips' explanations lie above the scrolling box, which would cut them off.
     return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
+
+
+_DIGEST = re.compile(r"\b[0-9a-f]{32,}\b")
+_SHOWN_DIGITS = 12
+
+
+def groups_html(groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """Returns groups of (setting, value) pairs as small tables side by side. A digest is shortened; a pointer shows all
+    of it.
+    """
+    tables = []
+    for head, pairs in groups.items():
+        rows = "".join(
+            f'<tr><th scope="row">{escape(name)}</th><td>{_DIGEST.sub(_digest, escape(text))}</td></tr>'
+            for name, text in pairs
+        )
+        tables.append(f'<table class="machines"><caption>{escape(head)}</caption>{rows}</table>')
+    return f'<div class="groups">{"".join(tables)}</div>'
+
+
+def _digest(found: re.Match[str]) -> str:
+    return f'<span title="{found[0]}">{found[0][:_SHOWN_DIGITS]}…</span>'
 
 
 _CODE = re.compile(r"`([^`]+)`")

@@ -3,6 +3,7 @@
 Every run writes this page when it ends.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,16 +20,27 @@ from harness.results.answer import answer_of, answer_rows
 from harness.results.findings import Findings
 from harness.results.pages import tiles
 from harness.results.pages.figures import figures
+from harness.results.pages.heading import heading, is_doubted
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_figure, curve_table, models_table
 from harness.results.pages.node_table import node_table
-from harness.results.pages.page import Article, Figure, link, section, table, typeset, write
+from harness.results.pages.page import (
+    Article,
+    Figure,
+    Html,
+    groups_html,
+    link,
+    section,
+    table,
+    typeset,
+    write,
+)
 from harness.results.pages.page import answer as page_answer
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
 from harness.results.pages.tables import Column, Table
-from harness.results.pages.words import settings
+from harness.results.pages.words import groups, settings
 from harness.results.power import NO_METER
 from harness.results.records import SERVER_CSV, Samples
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
@@ -87,7 +99,8 @@ def article(run: RunFiles, drawn: Sequence[Figure], config: str = "") -> Article
     """
     with reading_run(run.folder):
         tail = [*_numbers(run.result), *_bottom(run, config)]
-        return Article(list(_top(run)), [*drawn, *curve_figure(run.result)], tail)
+        made = Article(list(_top(run)), [*drawn, *curve_figure(run.result)], tail)
+        return made._replace(head=[*made.head, _sections(run, made)])
 
 
 def _with_files(run: RunFiles, drawn: Sequence[Figure], page: Path) -> Article:
@@ -96,7 +109,6 @@ def _with_files(run: RunFiles, drawn: Sequence[Figure], page: Path) -> Article:
 
 
 def _bottom(run: RunFiles, config: str = "") -> Iterator[str]:
-    yield '<div id="settings"></div>'
     for title, content in (
         ("Settings", shown_config(run.config)),
         ("Machine", run.environment),
@@ -104,16 +116,23 @@ def _bottom(run: RunFiles, config: str = "") -> Iterator[str]:
         ("Servers in the run", run.result.get("servers") or {}),
     ):
         if content:
-            yield f"<details><summary><h2>{title}</h2></summary>"
-            yield table(("setting", "value"), settings(content))
+            yield f'<details><summary><h2 id="{_address(title)}">{title}</h2></summary>'
+            if title == "Settings":
+                yield table(("setting", "value"), settings(content))
+            else:
+                yield groups_html(groups(content))
             yield "</details>"
-    yield "<h2>Run it again</h2>"
+    yield '<h2 id="again">Run it again</h2>'
     # Pages are shown to other people, and parent folders may have private names. Only the default results folder is
     # kept in the path.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(config or f"{parent}{folder.name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
+
+
+def _address(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _files(folder: Path, page: Path) -> Iterator[str]:
@@ -127,10 +146,8 @@ def _top(run: RunFiles) -> Iterator[str]:
     """Yields the answer, reasons and doubts. The second entry shows the folder's name."""
     result = run.result
     answer = answer_of(result)
-    kind = "valid" if answer.verdict == "VALID" else "invalid"
     words = [result["scenario"], result["backend"], result["model"], result["dataset"]]
-    about = escape(" · ".join(dict.fromkeys(map(str, words))))
-    yield f'<h1><span class="badge {kind}">{escape(answer.verdict)}</span> {about}</h1>'
+    yield heading(dict.fromkeys(map(str, words)), answer.verdict, doubted=is_doubted([result]))
     yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
     yield f'<p class="quiet">{escape(answer.question)}</p>'
     yield from page_answer(answer.headline)
@@ -140,17 +157,38 @@ def _top(run: RunFiles) -> Iterator[str]:
         yield from _reasons(result["reasons"], rows.pop("advice", ""))
     shown = tiles.tiles(result)
     yield tiles.html(shown)
-    yield page_facts(tiles.without_tiled(rows, shown))
-    yield "<nav>"
-    if result["doubts"]:
-        yield '<a href="#doubts">Doubts</a>'
-    yield '<a href="#numbers">Numbers</a><a href="#settings">Settings</a></nav>'
+    yield page_facts(_with_fold(tiles.without_tiled(rows, shown)))
     if result["doubts"]:
         title = counted(len(result["doubts"]), "doubt")
         yield f'<details id="doubts"><summary>{title} in full</summary>'
         yield '<ul class="doubt">'
         yield from (_entry(doubt, _meaning(doubt)) for doubt in result["doubts"])
         yield "</ul></details>"
+
+
+_DETAIL = "; at the same time "
+"""Begins the part of the row `steady` that lists other numbers that changed."""
+
+
+def _with_fold(rows: Mapping[str, str]) -> Mapping[str, str]:
+    """Collapses the numbers that changed with the latency, because only the change itself is part of the answer."""
+    short, joint, detail = rows.get("steady", "").partition(_DETAIL)
+    if not joint:
+        return rows
+    fold = f"<details><summary>What changed at the same time</summary>{escape(detail)}</details>"
+    return {**rows, "steady": Html(f"{escape(short)}{fold}")}
+
+
+def _sections(run: RunFiles, shown: Article) -> str:
+    """Returns links to the sections of the page, which stay in view on a wide screen."""
+    doubts = [("doubts", "Doubts")] if run.result["doubts"] else []
+    plots = [(f"figure-{i}", escape(one.title)) for i, one in enumerate(shown.figures)]
+    tables = _HEADING.findall("".join(shown.tail))
+    links = (f'<a href="#{key}">{title}</a>' for key, title in (*doubts, *plots, *tables))
+    return f'<nav class="sections" aria-label="Sections">{"".join(links)}</nav>'
+
+
+_HEADING = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
 
 
 def _reasons(reasons: Sequence[Mapping[str, str]], advice: str) -> Iterator[str]:

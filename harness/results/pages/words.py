@@ -1,7 +1,7 @@
 """Shows names from code and values of settings in words that readers of pages understand."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -53,13 +53,37 @@ def unit_of(name: str) -> str:
     return last if joint and last in _SHOWN and not rest.endswith("_per") else ""
 
 
-def settings(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields (setting, value) pairs for readers. A nested setting's name begins with the outer key."""
+def settings(
+    content: Mapping[str, Any], prefix: str = "", *, are_shares: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yields (setting, value) pairs for readers. A nested setting's name begins with the outer key.
+
+    are_shares: whether the name around the settings says that the values are shares.
+    """
     for key, value in content.items():
         if isinstance(value, Mapping):
-            yield from settings(value, f"{prefix}{words(key)} ")
+            shares = key.endswith("shares")
+            yield from settings(value, f"{prefix}{words(key)} ", are_shares=shares)
+        elif are_shares and isinstance(value, int | float):
+            yield f"{prefix}{words(key)}", show_percent(value, 1)
         elif value not in (None, "", []):
             yield f"{prefix}{words(key)}", _text(key, value)
+
+
+GENERAL = "General"
+"""Group of the settings whose name is a single word."""
+
+
+def groups(content: Mapping[str, Any]) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """Returns the (setting, value) pairs of each group. The first word of a nested setting's name is its group."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key, value in content.items():
+        name = words(key)
+        head = f"{name[:1].upper()}{name[1:]}" if isinstance(value, Mapping) else GENERAL
+        for setting, text in settings({key: value}):
+            inner = setting.removeprefix(f"{name} ") if head != GENERAL else setting
+            found.setdefault(head, []).append((inner, text))
+    return found
 
 
 def _text(key: str, value: object) -> str:
@@ -69,7 +93,7 @@ def _text(key: str, value: object) -> str:
         return ", ".join(f"{words(name)} {_text(name, one)}".rstrip() for name, one in known)
     if isinstance(value, list):
         joint = "; " if any(isinstance(one, Mapping) for one in value) else ", "
-        return joint.join(_text(key, one) for one in value)
+        return joint.join(_text(key, one) for one in value if one != {})
     if isinstance(value, bool) or key in _FLAGS:
         return {"True": "yes", "1": "yes", "1.0": "yes"}.get(str(value), "no")
     if isinstance(value, int | float):

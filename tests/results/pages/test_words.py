@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.results.pages.page import command_html, typeset
-from harness.results.pages.words import settings, words
+from harness.results.pages.page import command_html, groups_html, typeset
+from harness.results.pages.words import GENERAL, groups, settings, words
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,25 @@ def test_settings_have_units_and_no_powers_of_ten() -> None:
         "parts": "name a, took 1.50 us; name b, took 2 ns",
         "inner cores online": "2",
     }
+
+
+def test_nested_settings_are_groups_and_their_shares_have_units() -> None:
+    """Bug: a flat list repeated the group on each row, and shares had no unit."""
+    content = {
+        "rows": 11,
+        "cpu_shares": {"user": 0.716849, "idle": 0},
+        "judge": {"accuracy": {"tolerance": 0.001}},
+        "model_sha256": "ab" * 32,
+    }
+    found = groups(content)
+    assert found == {
+        GENERAL: [("rows", "11"), ("model SHA-256", "ab" * 32)],
+        "CPU shares": [("user", "71.7 %"), ("idle", "0.0 %")],
+        "Judge": [("accuracy tolerance", "0.001")],
+    }
+    html = groups_html(found)
+    assert f'<td><span title="{"ab" * 32}">abababababab…</span></td>' in html
+    assert html.count("<caption>") == 3
 
 
 @pytest.mark.parametrize(
