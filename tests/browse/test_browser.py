@@ -111,6 +111,13 @@ def _elsewhere(url: str) -> list[str]:
     return [] if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", url) else [url]
 
 
+def test_plots_of_several_comparisons_have_equal_axes(page: Page, address: str) -> None:
+    """Bug: B against A and C against A had different axes, so B could not be compared with C."""
+    page.goto(f"{address}{PAGES['compare']}")
+    ranges = """[3, 7].map(i => document.getElementById(`plot-${i}`)._fullLayout).map(l => l && l.yaxis.range.join())"""
+    page.wait_for_function(f"(r => r[0] && r[0] === r[1])({ranges})")
+
+
 @pytest.mark.parametrize("width", [1280, 420])
 def test_tiles_fill_their_rows_and_keep_units_beside_numbers(
     page: Page, address: str, width: int

@@ -8,7 +8,7 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 
-_ENDS = (1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20)
+_ENDS = (1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
 """Factors at which a scale may end, because readers know them."""
 
 _AT_FACTOR = 2

@@ -149,8 +149,8 @@ def verdict_chip(change: Change) -> Html:
 
 
 def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:
-    """Yields the plots that show several runs; nothing if a run's samples are missing. folders: each run's folder by
-    its name in the legend.
+    """Yields the plots that show several runs; nothing if a run's samples are missing. The plots of several comparisons
+    on a page have equal axes. folders: each run's folder by its name in the legend.
     """
     runs = {}
     for name, folder in folders.items():
@@ -158,9 +158,8 @@ def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:
         if run is not None and run.done:
             runs[name] = run
     if len(runs) == len(folders):
-        yield from distributions(runs)
-        yield p99_over_time(runs)
-        yield stage_means(runs)
+        for one in (*distributions(runs), p99_over_time(runs), stage_means(runs)):
+            yield one._replace(layout={**one.layout, "meta": {"equal": one.title}})
 
 
 def _tail(comparison: Comparison, other: str) -> Iterator[str]:

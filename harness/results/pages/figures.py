@@ -180,7 +180,7 @@ def stage_means(runs: Runs) -> Figure:
         "Where the time goes",
         "Mean time of a sample in each stage.",
         ("stage", "time, ms"),
-        stages,
+        [words(stage) for stage in stages],
         {name: [one.get(stage) for stage in stages] for name, one in means.items()},
         "group",
     )

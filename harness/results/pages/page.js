@@ -232,8 +232,27 @@ function coloured(data, colours, text) {
   });
 }
 
-function draw(printing) {
+/* Gives the axes of equal plots one range, so that the comparisons on a page can be compared with each other. */
+function equalRanges() {
+  const groups = new Map();
   figures.forEach((figure, i) => {
+    const name = figure.layout.meta && figure.layout.meta.equal;
+    if (name) groups.set(name, [...(groups.get(name) || []), document.getElementById(`plot-${i}`)]);
+  });
+  for (const places of [...groups.values()].filter((some) => some.length > 1)) {
+    const update = {};
+    for (const name of Object.keys(places[0].layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
+      const axes = places.map((place) => place._fullLayout[name]);
+      // Names have no range, and a reversed axis has the same marks in all plots.
+      if (axes.some((axis) => !axis || axis.type === "category" || axis.range[0] > axis.range[1])) continue;
+      update[`${name}.range`] = [Math.min(...axes.map((axis) => axis.range[0])), Math.max(...axes.map((axis) => axis.range[1]))];
+    }
+    for (const place of places) Plotly.relayout(place, structuredClone(update));
+  }
+}
+
+function draw(printing) {
+  const all = figures.map((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
     const map = figure.data.find((trace) => trace.type === "heatmap");
     if (map) place.style.minWidth = `${heatWidth(map)}px`;
@@ -241,12 +260,13 @@ function draw(printing) {
     const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
       .map((trace) => tipped(trace, figure.layout));
     const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
-    drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
+    return drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
       place.dataset.follows = "yes";
     });
   });
+  Promise.all(all).then(equalRanges);
 }
 
 /* Makes a table of a plot's numbers when it is first opened. */

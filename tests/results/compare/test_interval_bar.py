@@ -65,7 +65,7 @@ def test_largest_change_of_single_runs_is_a_point_at_the_scales_end() -> None:
     assert point(Scale([one]).image(one)) == 180
 
 
-@pytest.mark.parametrize(("share", "tip"), [(50.0, "180"), (-0.999, "0"), (math.inf, "180")])
+@pytest.mark.parametrize(("share", "tip"), [(500.0, "180"), (-0.999, "0"), (math.inf, "180")])
 def test_a_change_beyond_the_scale_is_an_arrow(share: float, tip: str) -> None:
     image = Scale([change(share)]).image(change(share))
     assert "circle" not in image

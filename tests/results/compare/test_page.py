@@ -77,6 +77,7 @@ def test_both_runs_are_in_every_plot(tmp_path: Path) -> None:
     names = [f"{letter}: {name}" for letter, name in zip("AB", COMPARED, strict=True)]
     drawn = plots(written(tmp_path, *SIDES))
     assert len(drawn) == 4
+    assert "issue delay" in drawn[3]["data"][0]["x"]
     for plot in drawn:
         assert list(dict.fromkeys(trace["name"] for trace in plot["data"])) == names
 
