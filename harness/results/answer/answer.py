@@ -256,9 +256,7 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     if times_longer(one):
         times = longest_needed(intervals, name)
         length_s = (result.get("queries") or {}).get("took_s")
-        return (
-            f" (95 % interval: not available, needs a run of about {show_longer(times, length_s)})"
-        )
+        return f" (no 95 % interval: run for about {show_longer(times, length_s)})"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
