@@ -60,18 +60,19 @@ def refusals(
     misses = one_misses(before, after)
     for run in {run.folder: run for run in (*before, *after)}.values():
         if run.result["verdict"] != "VALID" and misses is None:
-            verdicts = (_texts(map(_verdict, one)) for one in (before, after))
-            yield Refusal("verdict", *verdicts, "", f"{run.name} is {_verdict(run)}")
+            ours, theirs = (_texts(map(_verdict, one)) for one in (before, after))
+            yield Refusal("verdict", ours, theirs, "", f"{run.name} is {_verdict(run)}")
     unscored = [run for run in (*before, *after) if "accuracy" not in run.numbers]
     may_differ = _OPTIMISED - {"model"} if unscored else _OPTIMISED
     yield from _workload_refusals(before, after, may_differ if optimised else frozenset())
     if not optimised:
         yield from _model_refusals(before, after, answers)
     elif unscored and not only_speed:
-        scored = (_texts(map(_has_score, one)) for one in (before, after))
+        ours, theirs = (_texts(map(_has_score, one)) for one in (before, after))
         yield Refusal(
             "accuracy",
-            *scored,
+            ours,
+            theirs,
             _SCORED_OR_SPEED,
             f"accuracy: {label(unscored)} {'have' if unscored[1:] else 'has'} no score, so the accuracy lost for the speed is unknown: "
             f"{_SCORED_OR_SPEED}",
@@ -130,7 +131,7 @@ def _workload_refusals(
             unknown = f"unknown {name}" if "-" in values else name
             hint = _HINTS.get(unknown) or _HINTS.get(name) or ""
             line = f"{name}: {label(before)} {values[0]}, {label(after)} {values[1]}"
-            yield Refusal(name, *values, hint, f"{line}: {hint}" if hint else line)
+            yield Refusal(name, values[0], values[1], hint, f"{line}: {hint}" if hint else line)
 
 
 def _configurations(
@@ -179,7 +180,7 @@ def _model_refusals(
     if differ and not _are_of_one_manifest(before[0], after[0]):
         line = f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
         remedy = _ONE_MANIFEST if _reader(before[0]) != _reader(after[0]) else _MADE_FASTER
-        yield Refusal("model digest", *digests, remedy, f"{line}: {remedy}")
+        yield Refusal("model digest", digests[0], digests[1], remedy, f"{line}: {remedy}")
     elif differ and answers is None:
         remedy = "run both with --mode both"
         yield Refusal(

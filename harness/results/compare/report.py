@@ -177,25 +177,28 @@ def reason_rows(comparison: Comparison) -> Sequence[tuple[str, str, str, str]]:
     """Returns (what, first side, second side, remedy) for each reason against a ranking. Several INVALID runs share a
     row.
     """
-    rows = ((one.what, one.before, one.after, one.remedy) for one in comparison.refusals)
-    return [(what, *map(_shortened, sides), remedy) for what, *sides, remedy in dict.fromkeys(rows)]
+    rows = (
+        (one.what, _shortened(one.before), _shortened(one.after), one.remedy)
+        for one in comparison.refusals
+    )
+    return list(dict.fromkeys(rows))
 
 
 def difference_rows(comparison: Comparison) -> Sequence[tuple[str, str, str]]:
     """Returns (setting, first side, second side) in words for each difference that is not a reason against a ranking."""
     found = unstated(comparison.differences, comparison.refusals)
     return [
-        (words(one.name), *(_with_unit(one.name, _shortened(text)) for text in one[1:]))
+        (words(one.name), _shown(one.name, one.before), _shown(one.name, one.after))
         for one in found
         if one.name != "doubts"
     ]
 
 
-def _with_unit(name: str, text: str) -> str:
+def _shown(name: str, value: str) -> str:
     """Returns the value with the unit that `words` removes from the name. All digits stay, because rounded values may
     look equal.
     """
-    unit = unit_of(name.rpartition(".")[2])
+    text, unit = _shortened(value), unit_of(name.rpartition(".")[2])
     return f"{text} {unit}" if unit and text != "-" else text
 
 
