@@ -137,9 +137,7 @@ def _workload_refusals(
 def _configurations(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the fields of a refusal after its name for each run whose settings differ from those of its side's first
-    run.
-    """
+    """Yields the fields of a refusal after its name for each run with other settings than its side's first run."""
     remedy = "the runs of one side need the same settings"
     for is_before, side in ((True, before), (False, after)):
         for run in side[1:]:
