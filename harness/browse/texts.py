@@ -23,6 +23,14 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 
+_SHORTER = (
+    (re.compile(r" of ([\d.]+ \w+) allowed"), r" ≤ \1"),
+    (re.compile(r", above the ([\d.]+ \w+) allowed"), r" > \1"),
+    (re.compile(r"not proven to be within ([\d.]+ \w+)"), r"not proven ≤ \1"),
+    (re.compile(r" queries/s\b"), "/s"),
+)
+"""Patterns in a headline, and their shorter forms in the list of runs."""
+
 VIEWS = {
     "/": "Runs",
     "/history": "History",
@@ -43,6 +51,13 @@ def _shown(value: Any) -> Any:
 def url(view: str, path: str, query: str = "") -> Markup:
     """Returns the URL that shows the folder at `path` in a view, for use in an attribute."""
     return escape(f"/{view}/{quote(path)}{query}")
+
+
+def brief(answer: str | None) -> str | None:
+    """Shortens a headline so that its bound and its rate fit in one line of the list."""
+    for pattern, shorter in _SHORTER:
+        answer = answer and pattern.sub(shorter, answer)
+    return answer
 
 
 def _plain(path: str) -> Markup:
@@ -67,6 +82,7 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
+    "brief": brief,
     "linkable": str.isprintable,
     "ns": lambda ns: None if ns is None else typeset(show_ns(ns)),
     "seconds": lambda s: None if s is None else typeset(show_ns(s * 1e9)),

@@ -152,6 +152,36 @@ def test_each_run_of_the_list_has_one_line(page: Page, address: str, width: int)
     assert page.evaluate(over) <= 0
 
 
+def test_the_bar_of_picked_runs_stays_in_view_and_counts(page: Page, address: str) -> None:
+    """Bug: the button that compares the picked runs scrolled away, and did not tell how many were picked."""
+    page.set_viewport_size({"width": 420, "height": 500})
+    page.goto(address)
+    bar = page.locator(".picked")
+    expect(bar).to_be_hidden()
+    row = page.locator("table.list tbody tr").first
+    plain = row.evaluate("row => getComputedStyle(row).backgroundColor")
+    row.get_by_role("checkbox").check()
+    expect(bar).to_be_in_viewport()
+    expect(page.locator("#picked")).to_have_text("1 picked")
+    assert row.evaluate("row => getComputedStyle(row).backgroundColor") != plain
+    bar.get_by_role("link", name="Clear").click()
+    expect(bar).to_be_hidden()
+
+
+def test_the_verdict_covers_no_link_to_a_study(browser: Browser, results: Path) -> None:
+    """Bug: on a phone, the badge lay over the chip that leads to the study of a peak."""
+    study = results / "2026-11-28T10-00-00Z-peak-server-a_model_with_a_very_long_name"
+    shutil.copytree(results / "server", study)
+    (study / "peak.json").write_text("{}")
+    with serving(results) as at:
+        opened = browser.new_page(viewport={"width": 420, "height": 800})
+        opened.goto(at)
+        opened.locator("a.chip", has_text="peak").first.click(timeout=LIMIT_MS)
+        expect(opened).to_have_url(re.compile("/study/"))
+        opened.close()
+    shutil.rmtree(study)
+
+
 def test_filters_are_folded_on_a_phone_only(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 420, "height": 860})
     page.goto(f"{address}/?scenario=server")
