@@ -1,6 +1,6 @@
 """Writes sweep.html with a sweep's plots and table."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +21,8 @@ PAGE = "sweep.html"
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "--peak": "#57606a", "highest VALID": "#1a7f37"}
 """Colour of each vertical line, by the line's name."""
 
-_CROSSED = "circle-x-open"
+_CROSS = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
 _DASHED = "; dashed: the SLO's bound"
-_KEY = {
-    **line("INVALID", [None], [None], mode="markers"),
-    "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
-}
-"""Legend entry for crossed markers."""
 
 
 class _Panel(NamedTuple):
@@ -125,28 +120,23 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if not points:
         return
     requested = [point["rate_per_s"] for point in points]
-    valid = [point["verdict"] == "VALID" for point in points]
-    note = "" if all(valid) else " Crossed: INVALID, left out of the knee."
-    marker = {
-        "symbol": ["circle" if one else _CROSSED for one in valid],
-        "size": [6 if one else 10 for one in valid],
-    }
+    invalid = [point for point in points if point["verdict"] != "VALID"]
+    note = " Red crosses: INVALID, left out of the knee." if invalid else ""
     shapes, marks = _marks(content)
-    key = [] if all(valid) else [_KEY]
     slo = leading(parse_slos(content["slo"] or ""))
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
         flat = ({**point, **(point.get("token_times") or {})} for point in points)
         values = [rounded(one.get(field), scale) for one in flat]
-        return line(name, requested, values, marker=marker, **more)
+        return line(name, requested, values, **more)
 
     yield Figure(
         "Latency against requested rate",
-        f"Percentiles of each run{_DASHED if slo else ''}.{note}",
+        f"Percentiles of each run{_DASHED if slo else ''}.{note}{_below(invalid, bound_ms)}",
         [
             *(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")),
-            *key,
+            *_crosses(invalid, [rounded(one["p99_ns"], 1 / NS_PER_MS) for one in invalid]),
             *marks,
         ],
         {
@@ -155,19 +145,18 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
         },
     )
-    offered = [offered_per_s(point) for point in points]
+    shares = [_achieved_percent(point) for point in points]
+    crossed = [_achieved_percent(point) for point in invalid]
     yield Figure(
         "Achieved rate",
-        "Dotted: the rate in LoadGen's schedule, which is drawn at random and differs somewhat from the requested "
-        f"rate.{note}",
+        f"Share of the rate in LoadGen's schedule that was answered.{note}",
         [
-            line("offered", requested, offered, mode="lines", line={"dash": "dot"}),
-            curve("achieved", "completed_per_s"),
-            *key,
+            line("achieved", requested, shares),
+            *_crosses(invalid, crossed),
         ],
         {
             "xaxis": _RATES,
-            "yaxis": {"title": "queries/s", "rangemode": "tozero"},
+            "yaxis": {"title": "achieved, % of the offered rate", "rangemode": "tozero"},
             "shapes": shapes,
         },
     )
@@ -178,8 +167,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         yield Figure(
             "Token times",
             f"Percentiles of each run: the time to the first token, and the time per further token"
-            f"{_DASHED if bounds else ''}.{note}",
-            [*(curve(name, field, 1 / NS_PER_MS) for name, field in times), *key],
+            f"{_DASHED if bounds else ''}.",
+            [*(curve(name, field, 1 / NS_PER_MS) for name, field in times)],
             {
                 "xaxis": _RATES,
                 "yaxis": {"title": "time, ms", "type": "log"},
@@ -197,13 +186,37 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         domain = [1 - (row + height) / len(known), 1 - row / len(known)]
         title = f"{panel.name}, {panel.unit}"
         layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
+    # The last panel ends above the lower edge of the plot, where the lines would cross the axis's numbers.
+    shapes = [{**shape, "y0": domain[0]} for shape in shapes]
     yield Figure(
         ", ".join(panel.name for panel in known).capitalize(),
-        f"{'; '.join(panel.about for panel in known).capitalize()}.{note}",
-        [*curves, *key, *marks],
+        f"{'; '.join(panel.about for panel in known).capitalize()}.",
+        [*curves, *marks],
         {"xaxis": {**_RATES, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
         height_rem=Figure._field_defaults["height_rem"] + 7 * (len(known) - 1),
     )
+
+
+def _crosses(
+    invalid: Sequence[Mapping[str, Any]], values: Sequence[float | None]
+) -> list[Mapping[str, Any]]:
+    """Marks the INVALID runs in red. values: the runs' values in the plot."""
+    marked = line("INVALID", [one["rate_per_s"] for one in invalid], values, mode="markers")
+    return [{**marked, "marker": _CROSS}] if invalid else []
+
+
+def _below(invalid: Sequence[Mapping[str, Any]], bound_ms: float | None) -> str:
+    """Explains INVALID runs below the bound that had too few queries; '' without such a run."""
+    if bound_ms is None or not any(
+        "early-stopping" in one["reasons"] and (one["p99_ns"] or 0) <= bound_ms * NS_PER_MS
+        for one in invalid
+    ):
+        return ""
+    return " A crossed run below the bound had too few queries to prove that it meets the bound."
+
+
+def _achieved_percent(point: Mapping[str, Any]) -> float | None:
+    return rounded(point["completed_per_s"], 100 / offered_per_s(point))
 
 
 def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
