@@ -22,6 +22,8 @@ _MOST_RATIO = 2.0
 the bars.
 """
 
+_MEASURED = "with interval"
+
 _QUALIFY = ("but", "reference", "time limit", "machine", "doubt")
 """Labels of facts that limit the conclusion. All other facts explain the table."""
 
@@ -72,21 +74,29 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
     ]
     speeds = [cell["of_best"] for cell in ranked]
     what = "samples/s" if decides == "throughput" else f"the latency at {decides}"
-    above = [_length(speed["high"], speed["ratio"]) for speed in speeds]
-    below = [_length(speed["ratio"], speed["low"]) for speed in speeds]
-    most = max(speed["ratio"] + more for speed, more in zip(speeds, above, strict=True))
+    known = [speed for speed in speeds if None not in (speed["low"], speed["high"])]
+    above = [rounded(speed["high"] - speed["ratio"]) for speed in known]
+    below = [rounded(speed["ratio"] - speed["low"]) for speed in known]
+    most = max(speed["high"] if speed in known else speed["ratio"] for speed in speeds)
     end = min(most * 1.05, _MOST_RATIO)
+    hatched = " A hatched bar has no interval: the reference, or a runtime with one round."
     figure = bars_in_rows(
         "Speed against the best",
         f"By {what}; longer is faster. The thin line is the 95 % interval of the ratio: if it reaches 1, the "
-        f"difference from {ahead['best']} is not proven.",
+        f"difference from {ahead['best']} is not proven.{hatched if len(known) < len(speeds) else ''}",
         {"title": f"times as fast as {ahead['best']}", "range": [0, end]},
         names,
-        {"speed": [speed["ratio"] for speed in speeds]},
-        "group",
-        error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+        {
+            _MEASURED: [speed["ratio"] if speed in known else None for speed in speeds],
+            "no interval": [None if speed in known else speed["ratio"] for speed in speeds],
+        },
+        "stack",
         showlegend=False,
     )
+    interval = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    # A trace of its own, because plotly draws an interval without ends as a cap.
+    own = {True: {"error_x": interval}, False: {"marker": {"pattern": {"shape": "/"}}}}
+    data = [{**trace, **own[trace["name"] == _MEASURED]} for trace in figure.data]
     at_best = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper"}
     shapes = [{**at_best, "line": {"dash": "dash", "width": 1}}]
     beyond = [
@@ -101,9 +111,6 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
         for name, speed in zip(names, speeds, strict=True)
         if (speed["high"] or 0.0) > end
     ]
-    yield figure._replace(layout={**figure.layout, "shapes": shapes, "annotations": beyond})
-
-
-def _length(high: float | None, low: float | None) -> float:
-    """Returns the length of one side of an interval; 0 if the end of the interval is unknown."""
-    return 0.0 if high is None or low is None else rounded(high - low) or 0.0
+    yield figure._replace(
+        data=data, layout={**figure.layout, "shapes": shapes, "annotations": beyond}
+    )
