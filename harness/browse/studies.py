@@ -24,7 +24,7 @@ from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
 from harness.results.pages.heading import heading, is_doubted, verdict_of
-from harness.results.pages.page import Article, with_command
+from harness.results.pages.page import Article, RunLink, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
 from harness.search.grid.cells.options import GridOptions
@@ -108,7 +108,7 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         with reading(f"{entry.path}: its page cannot be made"):
             made: Sequence[Article]
             if verb in _WITH_LINKS:
-                made = _WITH_LINKS[verb](content, lambda run: _address(entry.path, run))
+                made = _WITH_LINKS[verb](content, lambda run: _link(entry.path, run))
             else:
                 made = _ARTICLES[verb](content, folder)
             return with_command(made, content.get("command"))
@@ -118,9 +118,10 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         return [Article([title, reason], (), ())]
 
 
-def _address(study: str, run: str) -> str:
-    """Returns the address of a run's page. run: the run's folder in the study."""
-    return f"/run/{quote(str(PurePosixPath(study) / run))}"
+def _link(study: str, run: str) -> RunLink:
+    """Returns the link to a run's page. run: the run's folder in the study."""
+    path = str(PurePosixPath(study) / run)
+    return RunLink(f"/run/{quote(path)}", path)
 
 
 def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:

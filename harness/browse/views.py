@@ -349,6 +349,9 @@ class Views:
             title=path,
             entry=entry,
             runs=inside[:MOST_LISTED],
+            # An unfinished study may have runs that its own table does not list yet.
+            has_run_table=not entry.is_unfinished
+            and any('form="compare"' in part for one in articles for part in one.tail),
             left_out=max(0, len(inside) - MOST_LISTED),
             files=self._files(path),
             **_plots(articles),

@@ -266,6 +266,37 @@ def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None
         assert "<b>" not in shown
 
 
+def test_the_table_of_a_sweep_picks_its_runs_without_a_second_table(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: two tables had the runs of a search, with different numbers, names and words."""
+    study = results / "curve"
+    (study / "points").mkdir(parents=True)
+    shutil.copytree(results / "server", study / "points/100")
+    times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), 2e6)
+    known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
+    texts = {"verdict": "VALID", "reasons": (), "doubts": (), "queries": 1, "late": 0}
+    rate = {"rate_per_s": 100.0, "scheduled_per_s": 100.0, "completed_per_s": 100.0}
+    one = Point(**rate, **times, **texts, **known, folder="points/100")._asdict()  # type: ignore[arg-type]
+    content = {
+        "slo": None,
+        "peak": None,
+        "peak_is_measured": False,
+        "knee": None,
+        "points": [one],
+        "config": {"scenario": "server", "backend": "ort"},
+        "model": "digits",
+        "highest_valid": 100.0,
+    }
+    (study / "sweep.json").write_text(json.dumps(content))
+    shown = page(client, "/study/curve")
+    assert shown.count('name="run" value="curve/points/100"') == 1
+    assert 'id="compare"' in shown
+    assert "Its runs" not in shown
+    (study / "sweep.json").write_text("{}")
+    assert "Its runs" in page(client, "/study/curve")
+
+
 def test_without_plotly_a_study_keeps_its_tables(
     results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

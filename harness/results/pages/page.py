@@ -60,6 +60,14 @@ class Html(str):
     __slots__ = ()
 
 
+class RunLink(NamedTuple):
+    """A link to the page of a run in `browse`, with a checkbox that picks the run."""
+
+    address: str
+    """Already escaped for a URL."""
+    path: str
+
+
 class Article(NamedTuple):
     """A section of a page. head, tail: HTML before and after the figures."""
 
@@ -331,7 +339,13 @@ def with_meanings(text: str) -> Html:
     return Html(" ".join(map(_chip, text.replace("doubts: ", "").split())))
 
 
-_BADGES = {"VALID": "valid", "INVALID": "invalid", "DOUBT": "doubted"}
+_BADGES = {
+    "VALID": "valid",
+    "INVALID": "invalid",
+    "DOUBT": "doubted",
+    "DECIDED": "valid",
+    "UNDECIDED": "doubted",
+}
 """Maps a verdict to the class of its badge."""
 
 
@@ -487,26 +501,26 @@ def section(
     *,
     folds: bool = False,
     is_folded: bool = False,
-    addresses: Sequence[str] = (),
+    runs: Sequence[RunLink] = (),
     cards: bool = False,
 ) -> Iterator[str]:
     """Yields a table with its title and notes.
 
     most_rows: largest number of rows. more: where to find the remaining rows. named: columns whose cells are names from
     code, such as ttft_p50. folds: shows only the title of a table with more than LONG rows until the reader opens it.
-    is_folded: the same, whatever the number of rows. addresses: address for the first cell of each row, already escaped for a URL; empty without links.
+    is_folded: the same, whatever the number of rows. runs: run to which the first cell of each row leads; empty without links.
     cards: as in `table`.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
     if not is_folded and (not folds or len(shown.rows) <= LONG):
         yield head
-        yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
+        yield from _table_and_notes(shown, most_rows, more, named, runs, cards=cards)
         return
     about = escape("; ".join(filter(None, (shown.about, counted(len(shown.rows), "row")))))
     yield f'<details class="long"><summary>{head} <span class="quiet">{about}</span></summary>'
     shown = shown._replace(about="")
-    yield from _table_and_notes(shown, most_rows, more, named, addresses, cards=cards)
+    yield from _table_and_notes(shown, most_rows, more, named, runs, cards=cards)
     yield "</details>"
 
 
@@ -515,7 +529,7 @@ def _table_and_notes(
     most_rows: int | None,
     more: str,
     named: Sequence[str],
-    addresses: Sequence[str],
+    runs: Sequence[RunLink],
     *,
     cards: bool,
 ) -> Iterator[str]:
@@ -531,12 +545,20 @@ def _table_and_notes(
             [make(cell) for make, cell in zip(made, row, strict=True)]
             for row in shown_rows(shown.columns, rows)
         ]
-        for row, address in zip(cells, addresses, strict=False):
-            row[0] = anchor(row[0], address)
+        for row, run in zip(cells, runs, strict=False):
+            row[0] = _picked(row[0], run)
         yield aligned_table(heads, cells, is_number, cards=cards)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{_html(note)}</p>' for note in shown.notes)
+
+
+def _picked(text: str, run: RunLink) -> Html:
+    box = (
+        f'<input type="checkbox" form="compare" name="run" value="{escape(run.path)}" '
+        f'aria-label="Pick run {escape(text)}">'
+    )
+    return Html(f'<span class="whole pick">{box} {anchor(text, run.address)}</span>')
 
 
 def _sentence(text: str) -> str:

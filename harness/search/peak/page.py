@@ -10,7 +10,7 @@ from harness.core.units import NS_PER_MS
 from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page
 from harness.results.pages.heading import heading, is_doubted
-from harness.results.pages.page import Article, Figure
+from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
 from harness.search.peak import table
@@ -35,13 +35,13 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def articles(
-    content: Mapping[str, Any], address: Callable[[str], str] | None = None
+    content: Mapping[str, Any], linked: Callable[[str], RunLink] | None = None
 ) -> list[Article]:
-    """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
+    """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [_heading(content), *page.conclusion(lines)]
-    addresses = [address(probe["folder"]) for probe in content["probes"]] if address else []
-    tail = list(page.section(_headed(table.probes_table(content)), addresses=addresses, cards=True))
+    runs = [linked(probe["folder"]) for probe in content["probes"]] if linked else []
+    tail = list(page.section(_headed(table.probes_table(content)), runs=runs, cards=True))
     return [Article(head, list(figures(content)), tail)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.results.compare.compare import BETTER, SAME
 from harness.results.numbers import SPEEDS
 from harness.results.pages import page
 from harness.results.pages.heading import heading
@@ -43,13 +44,15 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         for label, text in facts
         if label in _QUALIFY
     ]
+    state = _state(one)
     head = [
         heading(
             ["Runtimes", content["scenario"], one["model"]],
-            "VALID" if any(cell["state"] == RANKED for cell in one["cells"]) else "INVALID",
-            doubted=bool(limits),
+            state,
+            doubted=bool(limits) and state != "UNDECIDED",
         ),
         page.headline(table.headline(one)),
+        *(['<p class="quiet">The ranked runs are VALID.</p>'] if state != "INVALID" else []),
         page.command_html(content["command"]),
         *([page.facts(limits)] if limits else []),
     ]
@@ -59,6 +62,16 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
+
+
+def _state(one: Mapping[str, Any]) -> str:
+    """Returns the badge. VALID runs alone would seem to approve an order that is not proven."""
+    ahead = one["ahead"]
+    if ahead is None:
+        return "INVALID"
+    if ahead["next"] is None:
+        return "VALID"
+    return "DECIDED" if ahead["verdict"] in (BETTER, SAME) else "UNDECIDED"
 
 
 def figures(one: Mapping[str, Any]) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.heading import heading, is_doubted, verdict_of
-from harness.results.pages.page import Article, Figure
+from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
 from harness.search.sweep import caches
@@ -52,16 +52,16 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def articles(
-    content: Mapping[str, Any], address: Callable[[str], str] | None = None
+    content: Mapping[str, Any], linked: Callable[[str], RunLink] | None = None
 ) -> list[Article]:
-    """address: returns the address of a run's page, from the run's folder; None leaves the runs without links."""
+    """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     made, title = content["points"], ["Sweep", *points.words(content)]
     doubted = is_doubted(made) or any(points.has_hole(part) for _, part in caches.parts(content))
     head = [heading(title, verdict_of(made), doubted=doubted)]
     lines = list(points.marks_of_all(content))
     head += page.conclusion(lines, points.main_label(lines))
-    addresses = [address(point["folder"]) for point in made] if address else []
-    tail = list(page.section(points.points_table(content), addresses=addresses, cards=True))
+    runs = [linked(point["folder"]) for point in made] if linked else []
+    tail = list(page.section(points.points_table(content), runs=runs, cards=True))
     codes = dict.fromkeys(code for point in made for code in point["reasons"])
     meanings = [(code, without_markup(CODES[code].meaning)) for code in codes if code in CODES]
     tail += [page.facts(meanings)] if meanings else []
@@ -187,7 +187,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         title = f"{panel.name}, {panel.unit}"
         layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
     # The last panel ends above the lower edge of the plot, where the lines would cross the axis's numbers.
-    shapes = [{**shape, "y0": domain[0]} for shape in shapes]
+    lowest = rounded((1 - height) / len(known))
+    shapes = [{**shape, "y0": lowest} for shape in shapes]
     yield Figure(
         ", ".join(panel.name for panel in known).capitalize(),
         f"{'; '.join(panel.about for panel in known).capitalize()}.",

@@ -32,7 +32,7 @@ from harness.search.options import RuntimesOptions
 from harness.search.runtimes import answers, choice, standing, table
 from harness.search.runtimes.answers import Compared, compared
 from harness.search.runtimes.options import names_runtimes
-from harness.search.runtimes.page import figures
+from harness.search.runtimes.page import articles, figures
 from harness.search.runtimes.reference import Doubt, doubt_of
 from harness.search.runtimes.table import RANKED
 from harness.types import DatasetSetup
@@ -213,6 +213,10 @@ def test_noise_that_hides_the_order_uses_all_rounds(
     assert content["models"][0]["ended"] == "rounds"
     last = capsys.readouterr().out.splitlines()[-1]
     assert re.search(r"^undecided between openvino and ort: .* rounds would decide$", last)
+    # Bug: a badge VALID stood beside a headline without an answer.
+    (article,) = articles(content)
+    assert article.head[0].startswith('<h1><span class="badge doubted">UNDECIDED</span> Runtimes')
+    assert "VALID" not in article.head[0]
 
 
 def test_hopeless_backend_makes_one_run_and_the_best_two_three(swept: Swept) -> None:
