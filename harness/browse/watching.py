@@ -20,6 +20,7 @@ from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
+from harness.core.units import show_percent
 from harness.errors import HarnessError
 from harness.results import run_folder
 from harness.results.pages import tiles
@@ -41,6 +42,9 @@ MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
 """Points are stored for at most this many folders. A new folder replaces the folder that was read least recently."""
+
+MOST_OTHER = 0.1
+"""The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
@@ -231,12 +235,13 @@ class Watching:
     def _panel(self, path: str, past: Past, problem: str) -> str:
         finished = path.removesuffix(PARTIAL)
         verdict = reason = study = None
+        doubts = ""
         is_between = problem == BETWEEN_RUNS
         state = past.state if is_between else past.last
         shown: Sequence[Tile] = live_tiles(state, past.latest) if state and state.phase else ()
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
-                verdict, reason, shown = self._end(finished)
+                verdict, reason, doubts, shown = self._end(finished)
             entry = self._index.entries().get(finished)
             study = entry.study if entry is not None else None
         return render(
@@ -249,6 +254,8 @@ class Watching:
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
+            doubts=doubts,
+            disturbance="" if verdict or problem else _disturbance(past),
             study=study,
             finished=url("study" if study else "run", finished),
         )
@@ -259,22 +266,34 @@ class Watching:
         entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
         return heading(self._index.root, entry, state).question
 
-    def _end(self, path: str) -> tuple[str, str, Sequence[Tile]]:
-        """Returns a finished run's verdict, first reason and tiles; '' for a missing text.
+    def _end(self, path: str) -> tuple[str, str, str, Sequence[Tile]]:
+        """Returns a finished run's verdict, first reason, codes of its doubts, and tiles; '' for a missing text.
 
         Raises OSError or ConfigError.
         """
-        verdict = read_row(self._index.root, path)["verdict"]
+        row = read_row(self._index.root, path)
         result = read(self._index.root, f"{path}/{run_folder.RESULT}")
         reason = next((one["text"] for one in result["reasons"]), "")
         final = [one._replace(label=f"{one.label}, final") for one in tiles.tiles(result)]
-        return verdict, reason, final
+        return row["verdict"], reason, row["doubts"], final
 
     def _done(self, path: str) -> str:
         """Renders a search's finished runs, oldest first."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
         return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])
+
+
+def _disturbance(past: Past) -> str:
+    """Returns a warning if other programs use the cores that the run needs; otherwise ''."""
+    used, cores = (
+        past.latest("cores", "other programs"),
+        past.last.totals.cores if past.last else None,
+    )
+    if not used or not cores or used / cores < MOST_OTHER:
+        return ""
+    share = show_percent(used / cores)
+    return f"Other programs use {share} of the cores, so the run may measure the machine's load instead of the model."
 
 
 def _event(name: str, text: str) -> str:

@@ -370,3 +370,17 @@ def _drip(server: socket.socket) -> None:
                 time.sleep(0.05)
         except OSError:
             return
+
+
+def test_a_run_on_a_machine_that_others_use_is_warned_about() -> None:
+    """Bug: only a chart at the end of the page showed that other programs used most cores."""
+
+    def warning(others_s: float) -> str:
+        past = watching.Past()
+        for second in range(1, 6):
+            cpu = {"run_cpu_s": 0.1 * second, "busy_s": (0.1 + others_s) * second, "stolen_s": 0.0}
+            past.add("", look(float(second), 10 * second, elapsed_s=second, cores=2, **cpu))
+        return watching._disturbance(past)
+
+    assert "Other programs use 75 % of the cores" in warning(1.5)
+    assert warning(0.1) == ""
