@@ -108,7 +108,10 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
     )
     interval = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     # A trace of its own, because plotly draws an interval without ends as a cap.
-    own = {True: {"error_x": interval}, False: {"marker": {"pattern": {"shape": "/"}}}}
+    own: Mapping[bool, Mapping[str, Any]] = {
+        True: {"error_x": interval},
+        False: {"marker": {"pattern": {"shape": "/"}}},
+    }
     data = [{**trace, **own[trace["name"] == _MEASURED]} for trace in figure.data]
     at_best = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper"}
     shapes = [{**at_best, "line": {"dash": "dash", "width": 1}}]
