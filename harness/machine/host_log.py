@@ -168,7 +168,9 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """Returns `host` in result.json for LoadGen's window. A value is None if the machine does not report it."""
+    """Returns the entry `host` of result.json, which covers LoadGen's window. A value is None if the machine does not
+    report it.
+    """
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None

@@ -147,7 +147,7 @@ def _lacking(db: sqlite3.Connection) -> Sequence[str]:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Returns the table's version; 0 without a table."""
+    """Returns the table's version; 0 if the table does not exist."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version not in (1, SCHEMA) and (exists or version):

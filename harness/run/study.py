@@ -260,7 +260,7 @@ def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool])
     try:
         yield
     except OSError as e:
-        why = f"{folder()} cannot be written ({e.strerror}): pass --out elsewhere"
+        why = f"{folder()} cannot be written ({e.strerror}): pass a different --out"
         raise RunInvalid(why) from e
     except BaseException as e:
         of_use = not isinstance(e, ConfigError) and any(folder().glob("*/*"))

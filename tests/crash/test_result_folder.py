@@ -146,7 +146,9 @@ def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
 ) -> None:
     """Bug: the traceback of the failed write replaced the error of the plug-in."""
     fail_at_each(tmp_path, CLOSED, Fault("error", step=2, status=3), lasting=True, step=2)
-    assert "cannot be written (Input/output error): pass --out elsewhere" in capsys.readouterr().err
+    assert (
+        "cannot be written (Input/output error): pass a different --out" in capsys.readouterr().err
+    )
 
 
 def test_a_full_disk_does_not_hide_a_bug_of_the_harness(

@@ -355,7 +355,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
-    # The kernel's time stamps also exist with TLS, so `notice` is known.
+    # The kernel's time stamps are also available over TLS, so `notice` is measured.
     assert result["stages_ns"]["notice"]["p50"] > 0
     with BadServer(tls=context) as server:
         server.url = server.url.replace("localhost", "127.0.0.1")

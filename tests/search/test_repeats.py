@@ -191,7 +191,7 @@ def test_a_folder_that_cannot_be_named_is_reported_in_one_line(
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    told = "all.partial cannot be written (Directory not empty): pass --out elsewhere"
+    told = "all.partial cannot be written (Directory not empty): pass a different --out"
     assert refuses(*SERVER, "--out", "all", "--repeats", "2", "--quiet", status=4) == told
 
 

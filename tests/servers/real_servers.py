@@ -329,7 +329,7 @@ def _started(
 
 
 def outside() -> dict[str, str]:
-    """Returns our environment without the variables that would lead to our packages."""
+    """Returns our environment without the variables that point to our packages."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 

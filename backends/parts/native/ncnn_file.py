@@ -156,7 +156,7 @@ def weight_types(layers: Sequence[Layer]) -> Iterator[tuple[tuple[int, int], str
 
 
 def _constants(layer: Layer) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yields the matrices of layers that compute with constants."""
+    """Yields the shape and the number type of each constant matrix of the layer."""
     if layer.kind == "MemoryData":
         sizes = [max(1, layer.number(key)) for key in (_C, _D, _H, _W)]
         yield (prod(sizes[:-1]), sizes[-1]), "float32"

@@ -225,7 +225,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
-    """Makes the names of sources unique by appending '#2', '#3' and so on to a name that is already used."""
+    """Makes the names of sources unique by appending '#2', '#3', ... to repeated names."""
     renamed: list[PowerSource] = []
     for source in sources:
         same = sum(s.name.partition("#")[0] == source.name for s in renamed)

@@ -62,7 +62,7 @@ def inferred(onnx: Any, model: Any, path: Path) -> Any:
     try:
         shaped = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
     except Exception as e:  # noqa: BLE001 - onnx raises a class of its own from C++
-        raise ConfigError(f"{path}: its shapes do not fit together: {one_line(e)}") from None
+        raise ConfigError(f"{path}: its shapes do not fit together ({one_line(e)})") from None
     del shaped.graph.node[:]
     shaped.graph.node.extend(model.graph.node)
     del shaped.graph.initializer[:]

@@ -86,9 +86,9 @@ def names_read_by(path: Path) -> set[str]:
 def beside(path: Path, file: str, read: str) -> str:
     """Returns the path of a file that the model file reads, relative to the repository or package.
 
-    path: the model file, for messages. file: the model file's path in the repository or package. read: the name as
-    written in the model file. Raises ConfigError if the name points outside the model file's folder, because frameworks
-    refuse such a file even if it is in the repository or package.
+    path: the model file on disk, for error messages. file: the model file's path in the repository or package. read:
+    the name of the other file, as written in the model file. Raises ConfigError if the name points outside the model
+    file's folder, because frameworks refuse such a file even if it is in the repository or package.
     """
     inside = posixpath.normpath(read)
     if inside.startswith("/") or inside.split("/")[0] == "..":

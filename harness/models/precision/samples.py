@@ -53,7 +53,7 @@ def quantisation_samples(
     samples.
 
     batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are scored, or
-    None for all. If the dataset has no calibration samples, uses samples that are not scored. If all samples are
+    None for all. Uses samples that are not scored if the dataset has no calibration samples. If all samples are
     scored, uses scored samples.
     """
     if synthetic or model.has_random_weights:

@@ -64,7 +64,7 @@ class Noise(NamedTuple):
     differences between equal runs do not count.
     """
     is_given: bool = False
-    """Whether the user set the noise. A change below a noise that the user set counts as no difference."""
+    """Whether the user set the noise. A change below a noise that the user set does not count as a difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float

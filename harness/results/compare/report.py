@@ -355,4 +355,4 @@ def _margins(comparison: Comparison) -> str:
         text = margins["rate"]
     else:
         text = ", ".join(f"{margins[kind]} {words}" for kind, words in _KINDS.items())
-    return f"a change of less than {text} {'counts as no difference' if noise.is_given else 'is not judged'}"
+    return f"a change of less than {text} {'does not count as a difference' if noise.is_given else 'is not judged'}"

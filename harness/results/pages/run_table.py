@@ -215,8 +215,8 @@ def _client(client: Mapping[str, Any]) -> str:
     ]
     if client["ceiling_per_s"] is not None:
         parts.append(
-            f"against a null server it reaches {show_rate(client['ceiling_per_s'])} samples/s, and "
-            f"{show_ns(client['floor_p50_ns'])} per request"
+            f"against a null server, the client reaches {show_rate(client['ceiling_per_s'])} samples/s, and a single "
+            f"request takes {show_ns(client['floor_p50_ns'])} (median)"
         )
     else:
         parts.append(f"not measured against a null server: {client['no_ceiling']}")

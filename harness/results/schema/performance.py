@@ -382,7 +382,7 @@ class SteadyChange(TypedDict):
 
 
 class SteadyOfficial(TypedDict):
-    """The steady window by the rule of MLPerf Endpoints, whose constants differ from the harness's."""
+    """The steady window under the MLPerf Endpoints rule, whose constants differ from the harness's."""
 
     is_found: bool
     """Whether the rule finds a window of sufficient length."""

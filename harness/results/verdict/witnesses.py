@@ -206,9 +206,9 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            # Time from the moment at which the supervisor saw the answer to the answer's timestamp.
+            # The answer's timestamp minus the time when the supervisor saw the answer.
             early_ns = int(completed_ns[answered - 1]) - at_ns
-            # Time from the next answer's timestamp to a moment at which the supervisor still had not seen that answer.
+            # A time when the supervisor had not yet seen the next answer, minus that answer's timestamp.
             late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)

@@ -90,7 +90,7 @@ class RunKeeper:
 
     def not_saved(self, error: OSError) -> Reason:
         """Adds the reason `not-saved` to the findings, and returns this reason."""
-        text = f"{self.folder.path} cannot be written ({error.strerror}): pass --out elsewhere"
+        text = f"{self.folder.path} cannot be written ({error.strerror}): pass a different --out"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason
 

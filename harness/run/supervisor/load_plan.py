@@ -422,7 +422,7 @@ def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
     if needed > free_bytes:
         raise ConfigError(
             f"the accuracy log of {samples:,} answers needs about {show_bytes(needed)} on disk, "
-            f"but only {show_bytes(free_bytes)} are free: free more space, or pass --out elsewhere"
+            f"but only {show_bytes(free_bytes)} are free: free more space, or pass an --out on another disk"
         )
 
 

@@ -90,7 +90,7 @@ def execute(
             raise
         except OSError as e:
             folder = session.folder.path
-            raise RunInvalid(f"{folder} cannot be written ({e}): pass --out elsewhere") from e
+            raise RunInvalid(f"{folder} cannot be written ({e}): pass a different --out") from e
 
 
 class _Session:

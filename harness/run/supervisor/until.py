@@ -58,8 +58,8 @@ def decision(done: Completions, plan: LoadPlan) -> str:
 def _half_width(done: Completions, plan: LoadPlan) -> float | None:
     """Returns the relative half width of the 95 % interval of the run's main number; None without an interval.
 
-    The main number of a closed loop is its rate. In all other runs, a schedule sets the rate, and the main
-    number is the latency percentile that the printed answer shows first.
+    In a closed loop, the main number is the rate. In all other runs, a schedule sets the rate, and the main number is
+    the latency percentile that the printed answer shows first.
     """
     if plan.concurrency is not None:
         found = referee(stream_of(done, plan))

@@ -349,10 +349,10 @@ def _answers_text(one: Mapping[str, Any]) -> str:
     ]
     text = (
         f"{samples} samples, compared with {one['compared_with']}: {share} of the answers must be equal, and floats "
-        f"may differ by {far}"
+        f"may differ by at most {far}"
     )
     return text + "".join(
-        f"; with 16 bits or fewer, {share} must be equal, and floats may differ by {far}"
+        f"; at 16 bits or fewer, {share} of the answers must be equal, and floats may differ by at most {far}"
         for share, far in narrow
     )
 

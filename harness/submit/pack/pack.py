@@ -119,9 +119,7 @@ def pack(
         _Packer(request, runs, tree, raw, official).write(described)
     except BaseException as e:
         for path in (tree, raw):
-            shutil.rmtree(
-                path, ignore_errors=True
-            )  # because a partial tree would block the next attempt
+            shutil.rmtree(path, ignore_errors=True)  # a partial tree would block the next attempt
         if not isinstance(e, OSError):
             raise
         path = e.filename2 or e.filename or tree

@@ -1,4 +1,6 @@
-"""Layers are cut from models, run alone and stored in a database; the sums of their times are lower bounds."""
+"""Each layer is cut from a model and run alone, and its time is stored in a database. The sum of the layers' times is a
+lower bound for the model's time.
+"""
 
 import sqlite3
 from contextlib import closing

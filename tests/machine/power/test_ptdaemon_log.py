@@ -1,4 +1,6 @@
-"""The energy follows from spl.txt by MLPerf's formula, and a note says whether the energy is official."""
+"""The harness computes the energy from spl.txt with MLPerf's formula, and reports in a note whether the energy is
+official.
+"""
 
 import json
 from collections.abc import Sequence

@@ -161,8 +161,8 @@ def made_again(folder: Path) -> FolderDataset:
         ("file,label\n0.png,1\n1.png,1\n2.png,1\n", ["{f}/2.png cannot be read: No such file or directory"]),
         ("file,label\n0.png,1\n1.png,1\n0.png,2\n", ["{f}/labels.csv names 0.png twice: keep one"]),
         ("file,label\n0.png,1\n1.png,1\n./0.png,2\n.//1.png,1\n", ["{f}/labels.csv names 0.png twice: keep one", "{f}/labels.csv names 1.png twice: keep one"]),
-        ("file,label\n0.png,1.5\n1.png,-1\n", ["{f}/labels.csv, row 1: label '1.5' is not a class number: number the classes 0, 1, ...", "{f}/labels.csv, row 2: label '-1' is not a class number: number the classes 0, 1, ..."]),
-        ("file,label\n0.png,cat\n1.png\n", ["{f}/labels.csv, row 2: the label is missing"]),
+        ("file,label\n0.png,1.5\n1.png,-1\n", ["{f}/labels.csv, row 1 has the label '1.5', which is not a class number: number the classes 0, 1, ...", "{f}/labels.csv, row 2 has the label '-1', which is not a class number: number the classes 0, 1, ..."]),
+        ("file,label\n0.png,cat\n1.png\n", ["{f}/labels.csv, row 2 has no label"]),
         ("file,label\n0.png,1\n1.png,1\n../x.png,1\n", ["../x.png is outside {f}: files must be in it"]),
     ],
 )  # fmt: skip

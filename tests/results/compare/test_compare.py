@@ -445,7 +445,7 @@ def test_noise_is_described_in_words(
     ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
     assert noise_line(compare(ours, theirs)) == f"unknown: {line}"
     assert noise_line(compare(ours, theirs, 0.03)) == (
-        "from --noise: a change of less than 3 % counts as no difference"
+        "from --noise: a change of less than 3 % does not count as a difference"
     )
 
 

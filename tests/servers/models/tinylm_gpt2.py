@@ -1,8 +1,8 @@
 """Writes the embedded language model as a GPT-2 for the Hugging Face libraries, so that their servers return the
 model's answers.
 
-Both models compute the same function. GPT-2's head has no bias. Therefore, a shift in the last normalisation's bias,
-multiplied by the head's matrix, takes the place of our head's bias. The residual stream is repeated COPIES times. The
+Both models compute the same function. GPT-2's head has no bias. Therefore, we shift the last normalisation's bias by a
+vector whose product with the head's matrix equals our head's bias. The residual stream is repeated COPIES times. The
 copies have the same mean and variance as one stream, so the normalisations do not change. Attention heads become COPIES
 times as long, padded with zeros, because vLLM does not support heads of size 16 on a CPU.
 """

@@ -65,9 +65,7 @@ def pack(
         shutil.rmtree(to, ignore_errors=True)
         raise ConfigError(f"{to} cannot be written ({e.strerror or e}): free some space") from e
     except BaseException:
-        shutil.rmtree(
-            to, ignore_errors=True
-        )  # because an incomplete tree would block the next attempt
+        shutil.rmtree(to, ignore_errors=True)  # an incomplete tree would block the next attempt
         raise
     return to
 
