@@ -57,7 +57,7 @@ def test_a_page_that_is_out_of_date_is_named_and_then_written(
     path = tmp_path / "docs" / "verdict.md"
     good = path.read_text()
     assert docs.main(["--check"]) == 0
-    path.write_text(good.replace("| `drift` |", "| `drifted` |"))
+    path.write_text(good.replace("</a>`drift` |", "</a>`drifted` |"))
     stale = path.read_text()
     assert docs.main(["--check"]) == 1
     assert capsys.readouterr().err == "docs/verdict.md is out of date: python scripts/docs.py\n"
