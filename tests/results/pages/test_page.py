@@ -59,10 +59,10 @@ def test_heading_of_a_study_has_the_verdict_of_its_runs(
 
 def test_the_asides_of_an_answer_are_a_quiet_line() -> None:
     """Bug: the notes about the missing interval and about who chose the rate were as large as the answer."""
-    text = "p99 403 us of 50 ms allowed (an interval needs <2 h) at 20 queries/s (a demonstration rate)"
+    text = "p99 403 us of 50 ms allowed (no 95 % interval: run for <2 h) at 20 queries/s (a demonstration rate)"
     assert [*page.answer(text)] == [
         '<p class="headline">p99 403 us of 50 ms allowed at 20 queries/s</p>',
-        '<p class="lead quiet">An interval needs &lt;2 h; a demonstration rate</p>',
+        '<p class="lead quiet">No 95 % interval: run for &lt;2 h; a demonstration rate</p>',
     ]
     assert [*page.answer("9 samples/s")] == ['<p class="headline">9 samples/s</p>']
 

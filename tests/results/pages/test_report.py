@@ -453,7 +453,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     assert [*map(head.index, order)] == sorted(map(head.index, order))
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):
-        assert f"<details><summary><h2>{title}</h2></summary>" in text
+        assert f'<details><summary><h2 id="{title.lower()}">{title}</h2></summary>' in text
     for name in ("p50", "p99.9", "issue delay"):
         assert f">{name}</td>" in text
 
