@@ -172,7 +172,9 @@ def test_events_end_with_the_run(
     assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
     assert all(line.startswith("data: ") for line in last.splitlines()[1:-1])
     assert "event: end\n" in last
-    assert '<span class="badge invalid">INVALID</span> too slow &lt;script&gt;' in last
+    # Bug: the verdict appeared without its doubts.
+    assert '<span class="badge invalid">INVALID</span> <span class="chip uncertain"' in last
+    assert "</span> too slow &lt;script&gt;. The run has ended" in last
     assert 'The run has ended: <a id="next" href="/run/night">open its page</a>' in last
     assert '<dl class="tiles">' in last
     assert "so far" not in last  # bug: the numbers of the last second appeared next to the verdict
