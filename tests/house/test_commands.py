@@ -38,10 +38,7 @@ MOST_WORDS = 600
 LOOKED_UP = ("from-other-tools.md",)
 """Pages that begin with a table in which a reader looks up one row."""
 
-DESCRIBED = (
-    *("remote.md", "tokens.md", "load-hosts.md", "from-other-tools.md", "streams.md"),
-    "models-sharing.md",
-)
+DESCRIBED = ("load-hosts.md", "from-other-tools.md", "models-sharing.md")
 """Pages that describe in words the lines that every run prints."""
 
 
