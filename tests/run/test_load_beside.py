@@ -61,7 +61,8 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert queries["samples_answered"] == 100 - found["cancelled"]
     assert (queries["samples_failed"], result["client"]["failures"]) == (0, {})
     assert result["tokens"]["answers"] == 100 - found["cancelled"]
-    assert found["begun"] == found["cancelled"]
+    # On a busy machine, a first token may arrive after the 70 ms.
+    assert 0 < found["begun"] <= found["cancelled"]
     assert 1 <= found["tokens"] / found["cancelled"] <= 5
     assert found["closed_after_ns"]["p50"] >= 65 * NS_PER_MS
     assert found["next_first_token_ns"]["p50"] >= 20 * NS_PER_MS

@@ -219,6 +219,17 @@ def test_a_database_of_the_first_version_is_read_and_completed(results: Path) ->
     database.add(results, "new", measured(12, 1000, 5, 99.0, 0.4))
     loads = {row["folder"]: load_text(row) for row in rows(results)}
     assert (loads["best"], loads["new"]) == ("unknown rate", "1,000 queries/s")
+    # Bug: the run with the least load, e.g. the fewest streams, beat the others.
+    found = pareto(rows(results), reports_in(results, results / "page.html"))
+    assert "unknown rate" not in "".join(map(text, found))
+
+
+def test_a_run_with_only_an_accuracy_is_on_no_front(results: Path) -> None:
+    """Bug: a run of --mode accuracy was on the front of Offline, because it was measured in fewer numbers."""
+    nothing: Any = {"headline": None, "throughput_per_s": None, "latency_ns": None, "power": None}
+    database.add(results, "score", {**measured(12, 1000, 5, 99.9, 0.4), **nothing})
+    found = pareto(rows(results), reports_in(results, results / "page.html"))
+    assert "score" not in "".join(map(text, found))
 
 
 def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None:

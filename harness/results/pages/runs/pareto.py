@@ -10,7 +10,7 @@ from harness.results.numbers import Number
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.runs.history import hover, limits
 from harness.results.pages.runs.overview import Overview, first_articles
-from harness.results.pages.runs.rows import Linked, Row, load_text, numbers, shown
+from harness.results.pages.runs.rows import UNKNOWN, Linked, Row, load_text, numbers, shown
 from harness.results.pages.words import words
 
 NAMED_MODELS = 3
@@ -28,14 +28,17 @@ Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """Returns one article per task (scenario, load, data and machine). Includes only VALID runs. rows: newest first.
+    """Returns one article per task (scenario, load, data and machine). Includes only VALID runs that measured a speed
+    under a known load. rows: newest first.
 
     With synthetic data, each model is a separate task.
     """
     groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:
         values = {name: q for name, q in numbers(row).items() if name.startswith(_KINDS)}
-        if row["verdict"] == "VALID" and values:
+        # A run with only an accuracy would be on every front, and a smaller unknown load would beat a larger one.
+        is_speed = any(not name.startswith("accuracy") for name in values)
+        if row["verdict"] == "VALID" and is_speed and load_text(row) != UNKNOWN:
             synthetic = row["dataset"] == "synthetic"
             task = row["model"] if synthetic else row["dataset_digest"] or ""
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")

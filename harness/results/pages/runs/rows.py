@@ -20,6 +20,10 @@ ESTIMATE = "early-stopping estimate"
 """Name of the headline of a stream scenario."""
 
 
+UNKNOWN = "unknown rate"
+"""Text for a load that the database does not have, such as a number of streams."""
+
+
 def load_text(row: Row) -> str:
     """Returns the load that the user set; '' if the user set no load. Runs with different loads cannot be ranked.
 
@@ -35,7 +39,7 @@ def load_text(row: Row) -> str:
     if scenario.scheduled:
         rate = row["asked_per_s"]
         known = isinstance(rate, int | float) and math.isfinite(rate)
-        return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else "unknown rate"
+        return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else UNKNOWN
     return f"{row['samples_per_query']} samples per query" if scenario.by_query else ""
 
 
