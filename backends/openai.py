@@ -107,8 +107,9 @@ class OpenAiRemote:
     the text if the model calls no tool. Default: ids if the server returns them, otherwise text.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. By default, the samples
     determine the endpoint. Endpoints that do not return text (embeddings, pooling, rerank, transcriptions, speech,
-    images) have separate options. cache_block: the number of tokens per block in the server's prefix cache (default
-    16). The harness computes the possible cache hits from this number.
+    images) have separate options.
+    cache_block: the number of tokens per block in the server's prefix cache (default 16). The harness computes the
+    possible cache hits from this number.
     fresh: inserts the same text before all prompts of a run, so that the server's cache does not contain prompts of an
     earlier run. The text is new in each run (on) or drawn from SEED.
     body: fields of every request, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt

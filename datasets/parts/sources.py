@@ -11,7 +11,7 @@ from harness.types import DatasetSetup, Step
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises a ConfigError with one line per problem; does nothing if there are no problems."""
+    """Raises a ConfigError that lists the problems, one per line. Does nothing if the list is empty."""
     if problems:
         raise ConfigError(some_of(problems))
 

@@ -10,7 +10,7 @@ from harness.browse.selection import Selection
 from harness.browse.texts import render
 from harness.errors import HarnessError, one_line
 from harness.results import run_folder
-from harness.results.pages.words import settings
+from harness.results.pages.words import groups
 
 MOST_MACHINES = 6
 """Maximum number of machines shown side by side if no run is picked."""
@@ -38,11 +38,12 @@ class Machine(NamedTuple):
 
     path: str
     runs: int
-    settings: Mapping[str, str]
+    settings: Mapping[tuple[str, str], str]
+    """Values by group and name of the setting."""
 
     @property
     def name(self) -> str:
-        return self.settings.get("machine host", "-")
+        return self.settings.get(("Machine", "host"), "-")
 
 
 class Setting(NamedTuple):
@@ -55,12 +56,6 @@ class Setting(NamedTuple):
     @property
     def differs(self) -> bool:
         return len(set(self.values)) > 1
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Returns the group of a setting and its name there: 'machine cores online' -> ('Machine', 'cores online')."""
-    group, _, rest = name.partition(" ")
-    return group[:1].upper() + group[1:], rest or name
 
 
 class Machines:
@@ -82,9 +77,8 @@ class Machines:
             except (OSError, HarnessError) as e:
                 problems.append(f"{path}: {one_line(e)}")
         only_differences = len(columns) > 1 and not all_settings
-        names = dict.fromkeys(name for column in columns for name in column.settings)
-        rows = [(name, [column.settings.get(name) for column in columns]) for name in names]
-        compared = [Setting(*_split(name), values) for name, values in rows]
+        keys = dict.fromkeys(key for column in columns for key in column.settings)
+        compared = [Setting(*key, [column.settings.get(key) for column in columns]) for key in keys]
         shown = [one for one in compared if one.differs or not only_differences]
         return render(
             "machines.html",
@@ -115,7 +109,8 @@ class Machines:
         known = machine if isinstance(machine, dict) else {}
         return str(known.get("fingerprint") or known.get("host") or "-")
 
-    def _environment(self, path: str, *, is_run: bool) -> dict[str, str]:
+    def _environment(self, path: str, *, is_run: bool) -> dict[tuple[str, str], str]:
         """Returns the settings as texts. is_run: includes the settings that belong to the run, e.g. its seeds."""
         content = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}")
-        return dict(settings({k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}))
+        kept = {k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}
+        return {(head, name): text for head, pairs in groups(kept).items() for name, text in pairs}

@@ -76,7 +76,7 @@ _ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] 
 }
 """Maps a verb to a function that makes the page's articles from the verb's file and folder."""
 
-_WITH_LINKS = {"peak": peak_page.articles, "sweep": sweep_page.articles}
+WITH_LINKS = {"peak": peak_page.articles, "sweep": sweep_page.articles}
 """Like `_ARTICLES`, for verbs whose table of runs links to the pages of the runs."""
 
 _READ_WHOLE = ("grid", "profile")
@@ -107,8 +107,8 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
             folder = within.check_folder(root, entry.path, within.MOST_FILES_OF_STUDY)
         with reading(f"{entry.path}: its page cannot be made"):
             made: Sequence[Article]
-            if verb in _WITH_LINKS:
-                made = _WITH_LINKS[verb](content, lambda run: _link(entry.path, run))
+            if verb in WITH_LINKS:
+                made = WITH_LINKS[verb](content, lambda run: _link(entry.path, run))
             else:
                 made = _ARTICLES[verb](content, folder)
             return with_command(made, content.get("command"))

@@ -15,13 +15,11 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate, show_wait
 from harness.results import run_folder
-from harness.results.pages.page import typeset, with_meanings
+from harness.results.pages.page import short_digests, typeset, with_meanings
 from harness.results.pages.runs.rows import run_name
 from harness.results.pages.tables import Table, shown_rows
 
 TEMPLATES = Path(__file__).with_name("templates")
-
-_DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 _SHORTER = (
     (re.compile(r" of ([\d.]+ \w+) allowed"), r" ≤ \1"),
@@ -97,7 +95,7 @@ _ENVIRONMENT.filters |= {
     ),
     "year": lambda text: text[:4],
     "untimed": lambda path: path[21:] if run_folder.TIMED.fullmatch(path) else path,
-    "is_digest": lambda text: _DIGEST.fullmatch(text or "") is not None,
+    "short_digests": lambda text: None if text is None else _html(short_digests(visible(text))),
     "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),

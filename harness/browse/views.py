@@ -351,7 +351,8 @@ class Views:
             runs=inside[:MOST_LISTED],
             # An unfinished study may have runs that its own table does not list yet.
             has_run_table=not entry.is_unfinished
-            and any('form="compare"' in part for one in articles for part in one.tail),
+            and entry.study in studies.WITH_LINKS
+            and any(one.tail for one in articles),
             left_out=max(0, len(inside) - MOST_LISTED),
             files=self._files(path),
             **_plots(articles),

@@ -96,11 +96,11 @@ _REASONS: _Rows = {
             "Find the plug-in or the file that changes LoadGen's settings.",
         ),
         "numbers-disagree": (
-            "A number in LoadGen's log contradicts another number in the log or in the harness's journal.",
+            "Two numbers that must be equal differ, either within LoadGen's log or between the log and the harness's journal.",
             "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
         ),
         "journal-impossible": (
-            "No run can produce a row of the journal: an answer is earlier than the end of its batch, or a batch is too large.",
+            "The journal has a row that no run can produce, such as an answer before the end of its batch, or a batch that is too large.",
             "Find the plug-in that answers in place of the harness; report a bug if there is none.",
         ),
         "loadgen-errors": (

@@ -105,7 +105,7 @@ def test_a_forgery_is_found_where_a_file_contradicts_it(
 
 def test_the_table_of_the_docs_has_these_edits() -> None:
     text = PAGE.read_text()
-    assert page(text) == text, "python -m tests.adversaries.tampering_page writes it anew"
+    assert page(text) == text, "python -m tests.adversaries.tampering_page writes it again"
 
 
 def test_trust_md_has_the_counts() -> None:

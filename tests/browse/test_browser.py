@@ -153,7 +153,7 @@ def test_each_run_of_the_list_has_one_line(page: Page, address: str, width: int)
 
 
 def test_the_bar_of_picked_runs_stays_in_view_and_counts(page: Page, address: str) -> None:
-    """Bug: the button that compares the picked runs scrolled away, and did not tell how many were picked."""
+    """Bug: the button that compares the picked runs scrolled out of view, and did not show how many runs were picked."""
     page.set_viewport_size({"width": 420, "height": 500})
     page.goto(address)
     bar = page.locator(".picked")

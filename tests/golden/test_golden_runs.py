@@ -15,7 +15,7 @@ from tests.builders.result import VALIDATOR
 from tests.golden.make_runs import EXPECTED, FOLDERS, RUNS, TINY, expected
 
 MOST_BYTES = 400_000
-AGAIN = "the format has changed: python tests/golden/make_runs.py makes the folders anew"
+AGAIN = "the format has changed: python tests/golden/make_runs.py makes the folders again"
 
 
 def test_check_report_and_compare_match_the_stored_output() -> None:

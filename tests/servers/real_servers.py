@@ -1,9 +1,9 @@
 """Installs real servers into separate environments, and serves one of our models on each.
 
 Triton, MLServer, the KServe SDK and the JSON services serve `digits`; vLLM and transformers' server serve `tinylm`;
-llama.cpp serves both random weights and `tinylm`. MLflow (as a tracking server) and rotel serve no model; openai, tritonclient, aiperf,
-guidellm and genai-bench are clients for our servers. All servers listen on 127.0.0.1. The environments stay in pytest's
-cache. The environments take 3 GB, plus 4.6 GB for the two language servers and 3.4 GB for the last three clients.
+llama.cpp serves both random weights and `tinylm`. MLflow (as a tracking server) and rotel serve no model; openai,
+tritonclient, aiperf, guidellm and genai-bench are clients for our servers. All servers listen on 127.0.0.1. The
+environments stay in pytest's cache. The environments take 3 GB, plus 4.6 GB for the two language servers and 3.4 GB for the last three clients.
 """
 
 import fcntl

@@ -22,8 +22,8 @@ class FetchedModel(Model, ABC):
     """The name of the cache in error messages."""
 
     def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
-        """short: the name of the repository or package. origin: the complete value of --model. found: the file's path, if another process
-        has already found it.
+        """short: the name of the repository or package. origin: the complete value of --model. found: the file's path,
+        if another process has already found it.
         """
         super().__init__(name_of_file(short, file), None, Path(), None)
         self._origin, self._file, self._found = origin, file, found

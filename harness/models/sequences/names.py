@@ -77,7 +77,9 @@ def is_like_a_state(name: str) -> bool:
 
 
 def is_batch(size: str) -> bool:
-    """Returns whether the name of an open size denotes the batch."""
+    """Returns whether the name of an open size may denote the batch. `init` then runs the model to find out. A run, which
+    does not try, refuses a file only for the word `batch` (`fixed_batch` in harness/types.py).
+    """
     return "batch" in size.lower() or size.lower() in _BATCH
 
 

@@ -51,7 +51,7 @@ def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | Non
     """Returns the geometric mean over runs of one configuration, and the interval of this mean. Student's t is applied
     to the logarithms, because the noise multiplies each value. The interval is None with fewer than LEAST_RUNS values.
 
-    Returns None if there are no values, or if any value is 0 or negative.
+    Returns None if the list is empty or contains a value of 0 or less.
     """
     if not values or min(values) <= 0:
         return None

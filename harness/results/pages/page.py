@@ -229,6 +229,7 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
     yield "<article>"
     yield from article.head
     sections = _SECTION.findall("".join(article.tail))
+    # The page of a run has links to all its sections in the head.
     if len(sections) >= _FEWEST_LISTED and 'class="sections"' not in "".join(article.head):
         links = "".join(f'<a href="#{key}">{title}</a>' for key, title in sections)
         yield f'<nav aria-label="tables">{links}</nav>'
@@ -302,17 +303,22 @@ _SHOWN_DIGITS = 12
 
 
 def groups_html(groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Returns groups of (setting, value) pairs as small tables side by side. A digest is shortened; a pointer shows all
-    of it.
-    """
+    """Returns groups of (setting, value) pairs as small tables side by side."""
     tables = []
     for head, pairs in groups.items():
         rows = "".join(
-            f'<tr><th scope="row">{escape(name)}</th><td>{_DIGEST.sub(_digest, escape(text))}</td></tr>'
+            f'<tr><th scope="row">{escape(name)}</th><td>{short_digests(text)}</td></tr>'
             for name, text in pairs
         )
         tables.append(f'<table class="machines"><caption>{escape(head)}</caption>{rows}</table>')
     return f'<div class="groups">{"".join(tables)}</div>'
+
+
+def short_digests(text: str) -> Html:
+    """Returns a text as HTML in which each digest is cut to its first digits, because a whole digest would fill a
+    column. A pointer shows the whole digest.
+    """
+    return Html(_DIGEST.sub(_digest, escape(text)))
 
 
 def _digest(found: re.Match[str]) -> str:

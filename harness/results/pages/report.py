@@ -45,6 +45,7 @@ from harness.results.power import NO_METER
 from harness.results.records import SERVER_CSV, Samples
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
 from harness.results.seal.digests import PAGE
+from harness.results.steady.shown import ALONGSIDE
 
 
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
@@ -166,13 +167,9 @@ def _top(run: RunFiles) -> Iterator[str]:
         yield "</ul></details>"
 
 
-_DETAIL = "; at the same time "
-"""Begins the part of the row `steady` that lists other numbers that changed."""
-
-
 def _with_fold(rows: Mapping[str, str]) -> Mapping[str, str]:
     """Collapses the numbers that changed with the latency, because only the change itself is part of the answer."""
-    short, joint, detail = rows.get("steady", "").partition(_DETAIL)
+    short, joint, detail = rows.get("steady", "").partition(ALONGSIDE)
     if not joint:
         return rows
     fold = f"<details><summary>What changed at the same time</summary>{escape(detail)}</details>"

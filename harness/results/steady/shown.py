@@ -17,6 +17,9 @@ _LEAST_S = 0.05
 
 NOT_STEADY = "not steady"
 
+ALONGSIDE = "; at the same time "
+"""Separates a change from the numbers that changed with it."""
+
 
 def verdict_of(result: Mapping[str, Any]) -> str | None:
     """Returns the verdict; None without a verdict. result: the content of result.json."""
@@ -59,7 +62,7 @@ def change_text(change: Mapping[str, Any]) -> str:
         f"{_said(column)} {'rose' if after > before else 'fell'} from {_level(column, before)} to {_level(column, after)}"
         for column, (before, after) in host["changed"].items()
     )
-    return f"{text}; at the same time {columns} (host.csv, line {host['lines'][1]})"
+    return f"{text}{ALONGSIDE}{columns} (host.csv, line {host['lines'][1]})"
 
 
 _COLUMNS = {

@@ -115,7 +115,9 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields plots against the requested rate, which also names the runs in the texts and the table: latency, then achieved rate, then wait, batch size and busy instances."""
+    """Yields plots against the requested rate, which also names the runs in the texts and the table: latency, achieved
+    rate, wait, batch size and busy instances.
+    """
     points = content["points"]
     if not points:
         return

@@ -321,7 +321,7 @@ def test_a_corrupt_model_is_reported_in_one_line(content: bytes | str, tmp_path:
             "bad weights in bin file: fetch it again, or convert it again",
         ),
         ("Check failed: a < b :", "Check failed: a < b: fetch it again, or convert it again"),
-        ("it is incomplete: export it anew", "it is incomplete: export it anew"),
+        ("it is incomplete: export it again", "it is incomplete: export it again"),
     ],
 )
 def test_reason_without_a_next_step_gets_one(why: str, said: str) -> None:

@@ -49,7 +49,7 @@ class Shape:
     head_byte_s: float = 0.0
     """Time between the bytes of a header."""
     busy_status: int = 0
-    """Status by which the server signals that it is busy; 0: never sent."""
+    """HTTP status that the server sends while it is busy; 0 if it never sends one."""
     busy_every: int = 2
     """One in `busy_every` prompts of the run gets the busy status."""
     free_first: int = 0
