@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,31 +44,29 @@ def init(arguments: list[str]) -> int:
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
     scenario = ""
     if options.model:
-        scenario = (
-            f"{_backend_option(text, options.backend)} --scenario offline{_prompt_options(text)}"
-        )
+        manifest: Any = parse_yaml(text)
+        backend = _backend_option(manifest, options.backend)
+        scenario = f"{backend} --scenario offline{_prompt_options(manifest)}"
     show(f"{'try it':<12}{program()}{verb} {words}{scenario}")
     return 0
 
 
-def _backend_option(text: str, chosen: str | None) -> str:
-    """Returns the option for the backend that reads the file in a manifest, or '' for the default backend. chosen: the
+def _backend_option(manifest: Mapping[str, Any], chosen: str | None) -> str:
+    """Returns the option for the backend that reads the manifest's file, or '' for the default backend. chosen: the
     value of `init --backend`.
     """
     from harness.models.manifest.formats import ONNX, USUAL_BACKEND
 
-    content: Any = parse_yaml(text)
-    (kind,) = content["files"]
+    (kind,) = manifest["files"]
     backend = chosen or USUAL_BACKEND[kind]
     return "" if backend == ONNX.backend else f" --backend {backend}"
 
 
-def _prompt_options(text: str) -> str:
-    """Returns options that adapt synthetic prompts to the language model in a manifest, or '' for other models."""
-    vocabulary = re.search(r"^  vocabulary: (\d+)\b", text, re.MULTILINE)
-    if vocabulary is None:
+def _prompt_options(manifest: Mapping[str, Any]) -> str:
+    """Returns options that adapt synthetic prompts to the manifest's language model, or '' for other models."""
+    if "generation" not in manifest:
         return ""
-    values = (f"tokens=0:{vocabulary[1]}", "input=16", "output=16")
+    values = (f"tokens=0:{manifest['generation']['vocabulary']}", "input=16", "output=16")
     return "".join(f" --dataset-option {value}" for value in values)
 
 
