@@ -38,10 +38,12 @@ def _constant(text: str) -> float:
     return -inf if text == "-Infinity" else _Constant(text)
 
 
+_DECODER = json.JSONDecoder(parse_constant=_constant)
+"""Made once, because json.loads would make a decoder for each reply."""
+
+
 def _parsed(body: bytes) -> Any:
-    # With parse_constant, json makes a decoder, which takes longer than to parse a short reply.
-    has_constant = b"NaN" in body or b"Infinity" in body
-    return json.loads(body, parse_constant=_constant if has_constant else None)
+    return _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
 
 
 class Counted:
