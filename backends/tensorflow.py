@@ -32,7 +32,7 @@ bfloat16.
 class TensorFlowBackend(FrameworkBackend):
     """A Keras model, or a signature of a SavedModel: `serving_default`, or the only signature.
 
-    The numbers of threads apply to the whole process, and are fixed once TensorFlow has executed an op. Up to
+    The thread counts apply to the whole process, and cannot change once TensorFlow has executed an op. Up to
     `instances` ops run at a time, each on `threads` threads. Inputs and outputs keep their types.
 
     compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel contains only

@@ -1,4 +1,4 @@
-"""Runs ONNX files and NNEF on tract."""
+"""Runs ONNX and NNEF files on tract."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

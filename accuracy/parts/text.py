@@ -13,7 +13,7 @@ def texts(
     """Yields a pair (text, correct text) for each answer.
 
     If a label is the correct text, the answer must be UTF-8 as uint8, which may be padded with zeros. If a label is a
-    mapping with `text` and `symbols`, the answer must consist of integers, which are positions in `symbols`.
+    mapping with `text` and `symbols`, the answer must be a list of positions in `symbols`.
     """
     for index, payload in answers:
         label = labels[index]

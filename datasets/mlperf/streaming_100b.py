@@ -1,4 +1,4 @@
-"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
+"""Reads the DLRM-v3 requests from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
 timestamp. Only requests in the last tenth of the timestamps are sent. A request depends on the user's history before
 the request's timestamp, so requests are issued in timestamp order, whichever samples LoadGen draws. Within a timestamp,
 the order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,

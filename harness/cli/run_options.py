@@ -62,7 +62,7 @@ instead.
 
 
 class Settled(NamedTuple):
-    """Fields from a file that become invalid if an option is set to a value that differs from the file's value."""
+    """Fields from a file that become invalid if an option overrides the file's value."""
 
     of_any: Sequence[str] = ()
     """Fields to drop from any file, because they contradict the option or depend on its old value."""

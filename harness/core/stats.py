@@ -39,7 +39,7 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """Returns the mean without the floor(n * share) lowest and highest values, such as 5.5 for [1..10].
+    """Returns the mean after dropping the floor(n * share) lowest and the floor(n * share) highest values.
 
     Source: DLBricks (Li et al., ICPE 2020), section 4.
     """

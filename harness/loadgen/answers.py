@@ -17,8 +17,8 @@ class AnswerRow(NamedTuple):
 
 
 class Ragged:
-    """The answers to a batch of n samples, which differ in shape only in their first dimension. `shape` is (n, None,
-    ...).
+    """The answers to a batch of n samples. The shapes of the answers differ only in the first dimension. `shape` is (n,
+    None, ...).
 
     Raises ValueError if rows differ in dtype, rank or any other dimension.
     """

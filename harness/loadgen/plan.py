@@ -274,7 +274,7 @@ class InstanceGroup(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Returns the number of instances that may process batches. The wide instance, if any, has the last number."""
+        """Returns the number of instances that may process batches. A wide instance has the last number."""
         return self.instances + bool(self.wide)
 
     @classmethod

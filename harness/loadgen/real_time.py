@@ -17,7 +17,7 @@ from harness.types import Array
 def due_ns(queries: int, streams: int, period_ns: int, seed: int) -> Array:
     """Returns (queries,) int64 due times of the frames in ns after the start, ascending. The first due time is 0.
 
-    seed: LoadGen's schedule seed, from which the start times of the streams are drawn.
+    seed: LoadGen's schedule seed, which determines the start times of the streams.
     """
     random = np.random.RandomState(seed & 0xFFFFFFFF)
     begins_ns = np.sort((random.random_sample(streams) * period_ns).astype(np.int64))

@@ -27,7 +27,7 @@ class Ping(NamedTuple):
 
     @property
     def round_trip_ns(self) -> int:
-        """Duration of the round trip, without the time inside the other machine."""
+        """Round-trip time, excluding the time spent on the other machine."""
         return (self.received_ns - self.sent_ns) - (self.answered_ns - self.arrived_ns)
 
     @property

@@ -14,7 +14,9 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Returns the ID of the machine's current boot, which is the same in all containers, or "" if it cannot be read."""
+    """Returns the ID of the machine's current boot, or "" if it cannot be read. The ID is the same in all
+    containers.
+    """
     return text(Path("/proc/sys/kernel/random/boot_id"))
 
 

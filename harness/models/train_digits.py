@@ -226,8 +226,8 @@ def tensorflow_function(weights: Weights) -> Any:
 
 
 def write_savedmodel(path: Path, weights: Weights) -> None:
-    """Writes the signature "serving_default" from image to logits. Omits the fingerprint, because it is a random
-    number.
+    """Writes the signature "serving_default", which maps an image to logits. Omits the fingerprint, because it is a
+    random number.
     """
     import tensorflow as tf
 

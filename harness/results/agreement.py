@@ -68,7 +68,7 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Limits on the differences between two backends that compute the same model."""
+    """Limits on the differences between two backends that run the same model."""
 
     share: float
     """The backends disagree if the share of samples with matching answers is smaller than this value."""

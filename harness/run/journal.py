@@ -321,7 +321,7 @@ class Issuer:
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:
-        """Records one callback, and returns the position of its first sample in issue order."""
+        """Records one callback, and returns the issue-order position of its first sample."""
         first = self.count
         self.count = end = first + samples
         if samples == 1:

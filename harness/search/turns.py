@@ -22,7 +22,7 @@ from harness.run.progress import Progress
 def keep(folder: Path, runs: Sequence[str], tables: Sequence[str], verdicts: Sequence[str]) -> None:
     """Writes the comparisons of `rerun` to the folder that contains its runs, so that `browse` can show them.
 
-    runs: as the user named them. tables, verdicts: one entry per comparison.
+    runs: the names that the user gave. tables, verdicts: one entry per comparison.
     """
     content = {"runs": list(runs), "tables": list(tables), "verdicts": list(verdicts)}
     try:

@@ -13,7 +13,7 @@ BACKLOG = 1024
 
 
 def bound(listen: Endpoint) -> socket.socket:
-    """Returns a bound socket, on which the caller must call `listen`."""
+    """Returns a bound socket. The caller must call its method `listen`."""
     with in_use(listen):
         found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]

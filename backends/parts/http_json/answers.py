@@ -195,7 +195,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Returns whether the shape matches the wanted shape. An empty list does not show the sizes of the dimensions
+    """Returns whether the shape matches the expected shape. An empty list does not show the sizes of the dimensions
     inside it.
     """
     if shape == wanted:

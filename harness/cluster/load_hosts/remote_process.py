@@ -38,7 +38,7 @@ WINDOW_S = 10.0
 
 
 class RemoteProcess(Supervised):
-    """A measured process on a load host. The process ends together with the connection."""
+    """A measured process on a load host. The process exits when the connection closes."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Parses server addresses, and checks whether a server is on this machine or in a private network."""
+"""Parses server addresses, and checks whether a server is on this machine or on a private network."""
 
 import ipaddress
 from typing import NamedTuple

@@ -44,6 +44,6 @@ def model_in(fields: bytes) -> str:
 
 
 def draws_tokens(fields: Mapping[str, Any]) -> bool:
-    """Returns whether a server samples tokens at random, so that a repeated prompt may get a different answer."""
+    """Returns whether the server samples tokens at random. A repeated prompt may then get a different answer."""
     temperature = fields.get("temperature", 0)
     return "seed" not in fields and isinstance(temperature, int | float) and temperature > 0

@@ -183,7 +183,7 @@ _VERBS = {"grid": "sweep"}
 
 
 def meter(text: str) -> str:
-    """Returns a value of --meter without the arguments of a program or a plug-in."""
+    """Returns the value of --meter after removing the arguments of a program or plug-in."""
     name, equals, argument = text.partition("=")
     if name == "command":
         return f"{name}={command_line(argument)}"

@@ -59,7 +59,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
 
 
 def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
-    """Returns a problem for each unknown output shape, because a user of published bricks checks output shapes."""
+    """Returns a problem for each unknown output shape, because users of published bricks check output shapes."""
     return {
         f"{cut.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
         for cut in cuts

@@ -129,7 +129,7 @@ class _Limits(NamedTuple):
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
-        """Returns the time limit in s for a point that starts now."""
+        """Returns the time limit, in seconds, for a point that starts now."""
         return min(LIMIT_S, max(LEAST_S, self.all_s - time.monotonic()))
 
 

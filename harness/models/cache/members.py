@@ -63,7 +63,7 @@ def of_member(config: RunConfig, member: Member) -> RunConfig:
 
 
 class Members:
-    """The models of one measuring process, and the cache of their files. `close` removes the copies."""
+    """The models in one measured process, and the cache of their files. `close` removes the copies."""
 
     def __init__(
         self,

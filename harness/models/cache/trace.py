@@ -83,10 +83,10 @@ def stack_distances_bytes(
 ) -> Array:
     """Returns the smallest capacity at which LRU still holds each request's item: (n,) float64.
 
-    The value is infinite for the first request of an item. For a later request, the value is the total size of
-    `always`, of the item and of all items requested since the item's previous request. LRU keeps the most recently
-    requested items, provided that no single item exceeds the capacity. One pass therefore covers every capacity that is
-    at least the size of the largest item.
+    The value is infinite for the first request of an item. For a later request, the value is the combined size of
+    `always`, the item, and all items requested since the item was last requested. LRU keeps the most recently requested
+    items, provided that no single item exceeds the capacity. One pass therefore covers every capacity that is at least
+    the size of the largest item.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """

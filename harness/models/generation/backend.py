@@ -92,7 +92,7 @@ class TokenBackend(ABC):
 
 
 class GeneratingBackend(TokenBackend):
-    """Generates answers to batches of prompts in the format of the dataset `prompts`.
+    """Generates answers to batches of prompts. The prompts have the format of the dataset `prompts`.
 
     An answer is a list of int32 token ids. The last id is an end token.
     """

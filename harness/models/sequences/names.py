@@ -95,8 +95,8 @@ def likely_value(name: str, dtype: str) -> bool | int | float:
 def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
     """Maps input names to output names that have the same `state_key`, if the key is unique.
 
-    If an output's key has the additional number 1, the output is the state after the frame: `h0` and `h1`. In a name of
-    an input, this number is a layer's number.
+    An output whose key ends in an extra 1 is also the state after the frame: output `h1` belongs to input `h0`. In an
+    input name, the number is the layer.
     """
     before, after = (
         _by_key(map(state_key, inputs), inputs),

@@ -155,9 +155,7 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """Flattens each answer to one row of numbers, for models in which the shape of an answer depends on the input's
-    shape.
-    """
+    """Flattens each answer into one row of numbers, for models whose output shape depends on the input shape."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: not_finite(outputs),

@@ -32,8 +32,8 @@ _JOINT = re.compile(r"_|\.(?=[a-z])")
 
 
 def words(name: str) -> str:
-    """Returns a name from code as words, without the unit at its end: 'issue_delay.p50' -> 'issue delay p50'. Keeps
-    words with capitals, such as environment variables, unchanged.
+    """Returns a name from code as words, without the unit at its end: 'issue_delay.p50' -> 'issue delay p50'. Does not
+    change words that contain capitals, such as environment variables.
     """
     return " ".join(filter(None, map(_spelled, name.split(" "))))
 

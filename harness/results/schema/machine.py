@@ -216,7 +216,7 @@ class NoiseFloor(TypedDict):
 
 
 class Placed(TypedDict):
-    """Threads of one instance with --pin, as the kernel reports them."""
+    """Threads of one instance under --pin, as reported by the kernel."""
 
     threads: int | None
     """Number of threads that computed; null if the kernel does not report them."""

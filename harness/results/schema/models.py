@@ -26,7 +26,7 @@ class FileCounts(TypedDict):
 
 
 class ModelLatency(TypedDict):
-    """Latency of one model's queries in ns, from their scheduled time."""
+    """Query latency of one model in ns, measured from each query's scheduled time."""
 
     p50: int
     """ns."""

@@ -157,7 +157,9 @@ def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Arr
 
 
 def _trust(rest: Array, sample: Array, repeats: Array) -> Array | None:
-    """Returns (samples,) factors that turn a sample's summed deviations into its effect; None if no sample repeats."""
+    """Returns factors of shape (samples,) that convert a sample's summed deviations into its effect, or None if no
+    sample is repeated.
+    """
     n, seen = len(rest), repeats > 0
     samples = int(seen.sum())
     if n - samples < FEWEST or samples == 1:

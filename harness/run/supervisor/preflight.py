@@ -56,7 +56,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
-    """Raises one ConfigError that lists every problem that can be known before anything is started.
+    """Raises one ConfigError that lists every problem that can be found before anything starts.
 
     Returns the arrivals of --arrivals; None without this option.
     """

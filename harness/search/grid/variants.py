@@ -57,7 +57,7 @@ class Variants:
         made only once.
 
         The file is None if the cell uses the model's own file. Raises HarnessError if the backend does not support the
-        precision, or if the file cannot be made.
+        precision or the file cannot be created.
         """
         chosen = way(cell.backend, cell.precision)
         if chosen.absent:

@@ -156,7 +156,7 @@ class _OverheadJob(Study[OverheadOptions]):
     def _hopeless(self) -> str | None:
         """Returns the reason why further runs cannot yield an overhead; None if they can.
 
-        A client-bound run does not end the study, because the client may limit only one run of a pair.
+        A client-bound run does not end the study, because the client may be the bottleneck in only one run of the pair.
         """
         for name in self._runs:
             for reason in self._reasons(name):

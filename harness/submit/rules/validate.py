@@ -90,8 +90,8 @@ _TOTAL = "qsl_reported_total_count"
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Yields the rules that a rehearsal's result, according to its logs, cannot comply with. A result with full-length
-    runs and the round's data must comply with every rule.
+    """Yields the rules that, according to its logs, a rehearsal's result does not meet. A result with full-length runs
+    and the round's data must comply with every rule.
     """
     run = result.performance
     if run is None or result.benchmark is None:

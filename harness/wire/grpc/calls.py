@@ -141,8 +141,8 @@ def reply_of(future: Any, timeout_s: float) -> Reply:
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """Returns the reply to a failed call, judged by the call's status code, because grpcio does not report whether the
-    client or the server failed. Raises the same errors as `reply_of`.
+    """Returns the reply to a failed call. The call's status code determines the reply, because grpcio does not report
+    whether the client or the server failed. Raises the same errors as `reply_of`.
     """
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
@@ -163,7 +163,7 @@ class CallLink:
         """Number of channels opened so far; a channel reconnects by itself."""
 
     def exchange(self, request: Request) -> Reply:
-        """Makes the call and waits for its end. Raises OSError or BadReply; on the first call also ConfigError."""
+        """Makes the call and waits for it to finish. Raises OSError or BadReply; on the first call also ConfigError."""
         return self._open().reply(request, self._timeout_s)
 
     def open_at_start(self) -> None:

@@ -1,6 +1,6 @@
 """Loads and runs a model once in a child process, and reports times and peak memory.
 
-This module imports little, because its imports increase the peak memory.
+This module imports as little as possible, because each import increases the peak memory.
 """
 
 import re

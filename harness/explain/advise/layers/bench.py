@@ -56,8 +56,8 @@ class LayerTimes(NamedTuple):
     def least_ns(self, clock: Clock) -> float | None:
         """Returns the shortest time of all runs.
 
-        clock: with `cpu`, the result is the shortest CPU time multiplied by the kernels' median share of a call. This
-        result is meaningful only if the setting uses one thread.
+        clock: if it is `cpu`, the result is the shortest CPU time of a call, multiplied by the median fraction of a
+        call that is spent in kernels. This result is meaningful only if the setting uses one thread.
         """
         if not self.kernel_ns:
             return None

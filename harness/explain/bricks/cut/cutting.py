@@ -1,8 +1,7 @@
 """Cuts a graph into pieces of at most G layers.
 
 `by_groups` implements this harness's rule. `by_chains` implements the published rule, for comparison. The published
-rule takes layers in the file's order as long as they form a chain, and takes a single layer at each beginning and end
-of a branch.
+rule takes layers in file order as long as they form a chain, and takes a single layer wherever a branch begins or ends.
 """
 
 from collections import Counter
@@ -148,7 +147,7 @@ def _length(piece: Sequence[Node]) -> int:
 
 
 def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
-    """Handles tensors whose shape depends on data, because such tensors cannot be generated as inputs. Joins each
+    """Handles tensors with data-dependent shapes separately, because they cannot be generated as inputs. Joins each
     reader of such a tensor with the layer that computes the tensor and with all layers between them, regardless of the
     resulting length.
     """

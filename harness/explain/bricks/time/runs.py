@@ -116,7 +116,7 @@ class TimedSession:
         self.run()
 
     def run(self) -> tuple[int, int]:
-        """Writes the inputs, as the previous layer would, and runs once. Returns (CPU ns, wall ns)."""
+        """Writes the inputs as the previous layer would, then runs the layer once. Returns (CPU ns, wall ns)."""
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):

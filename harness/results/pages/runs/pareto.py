@@ -1,4 +1,4 @@
-"""Draws the page that `runs --pareto` writes, which shows the runs that no other run of the same task beats."""
+"""Draws the page of `runs --pareto`, which shows each run that no other run of the same task beats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape

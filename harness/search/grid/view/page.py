@@ -222,8 +222,8 @@ def looks_of(ways: Mapping[str, tuple[str, ...]]) -> Mapping[str, Look]:
 
 
 def key(ways: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Any]]:
-    """Yields legend entries for the values of each axis, because an entry for each combination would fill the plot.
-    A value that repeats a colour or a dash shows its mark. ways: as in `_ways`.
+    """Yields legend entries for the values of each axis, because an entry for each combination would fill the plot. A
+    value whose colour or dash is already in use is also drawn with a mark. ways: as in `_ways`.
     """
     looks, first = looks_of(ways), dict[tuple[int, str], Look]()
     for label, way in ways.items():

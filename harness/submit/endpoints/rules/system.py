@@ -120,7 +120,7 @@ def power_of(curve: Curve) -> SystemPower | None:
 
 
 def power(curve: Curve) -> Iterator[Finding]:
-    """Checks the descriptor, which the Standardized division requires, and the share of the system that each point
+    """Checks the descriptor that the Standardized division requires, and checks what share of the system each point
     uses.
     """
     file = curve.power_file
