@@ -1,5 +1,5 @@
 """Applies the harness's referee and the MLPerf Endpoints rule to synthetic runs, and counts their errors
-(docs/intervals.md).
+(docs/steady.md).
 
     python benchmarks/steady.py > steady.md
     python benchmarks/steady.py --seed 7 --streams 100

@@ -29,7 +29,7 @@ def optimum(
 
     throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share. One
     slow run does not end the search. If noise leaves the gain from one doubling undecided, the search continues when a
-    larger batch certainly gains more.
+    larger batch gains significantly more.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

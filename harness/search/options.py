@@ -207,8 +207,8 @@ class RuntimesOptions:
         group="sweep over backends",
     )
     time_limit_ns: int | None = option(
-        "time limit for all runs, e.g. 5min, but at least two rounds are made (default: 12 s for each run of a round, "
-        "at least 1min)",
+        "time limit for all runs, e.g. 5min, but at least two rounds are made (default: 1min, and 10s for each row of "
+        "the table)",
         name="time_limit",
         parse=parse_positive_duration_ns,
         metavar="TIME",

@@ -367,7 +367,7 @@ def parse_rate(text: str) -> float:
 
 
 STEADY = "steady"
-"""Value of --until that ends a run as soon as its verdict is certain. All other values are shares."""
+"""Value of --until that ends a run as soon as its steadiness is decided. All other values are shares."""
 
 _NARROWEST, _WIDEST = 0.001, 0.5
 """Smallest and largest width that --until accepts."""

@@ -124,9 +124,9 @@ class RunOptions:
         level="expert",
     )
     until: str | None = option(
-        "with --concurrency or --arrivals: continue until the run is certainly steady or certainly not (steady), or "
-        "until the 95 % interval of its rate or latency is at most this wide on each side (e.g. 2%), for at most 30 "
-        "times --duration (docs/peak.md)",
+        "with --concurrency or --arrivals: continue until the verdict of steadiness is no longer undecided (steady), "
+        "or until the 95 % interval of its rate or latency is at most this wide on each side (e.g. 2%), for at most "
+        "30 times --duration (docs/steady.md)",
         parse=parsers.parse_until,
         metavar="steady|N%",
         level="expert",

@@ -93,7 +93,7 @@ def why_undecided(change: Change) -> str:
             "The interval includes a change of 0. The verdict `no difference` needs several runs per side, "
             f"and an interval within ±{ALIKE * 100:.0f} %."
         )
-    return f"The change is not certainly larger than the noise of {judged}."
+    return f"The change is not significantly larger than the noise of {judged}."
 
 
 def interval(change: Change) -> str:

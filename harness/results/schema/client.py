@@ -230,7 +230,7 @@ class JudgedSlo(TypedDict):
     number of tokens; for `itl`, tokens after the first.
     """
     met: bool
-    """Whether the percentile is within the bound. The verdict may require more queries before it is certain."""
+    """Whether the percentile is within the bound. The verdict may require more queries."""
     unknown: NotRequired[int]
     """Number of answers, out of `of`, whose tokens nobody counted. These answers do not count as on time. Present only
     if above 0.
@@ -640,7 +640,7 @@ class RampStep(TypedDict):
     p99_ns: int | None
     """99th percentile of the latency in ns."""
     broken: bool
-    """Whether the step certainly missed an SLO: with 95 % confidence, the share of answers on time is too small."""
+    """Whether the step missed an SLO with 95 % confidence: the share of answers on time is too small."""
 
 
 class Ramp(TypedDict):
@@ -651,9 +651,9 @@ class Ramp(TypedDict):
     held_per_s: float
     """Rate of the last hold in queries/s."""
     held: bool
-    """True unless the last hold certainly missed an SLO."""
+    """False if the last hold missed an SLO with 95 % confidence."""
     broke_per_s: float | None
-    """Lowest rate that certainly missed an SLO; null without such a rate."""
+    """Lowest rate that missed an SLO with 95 % confidence; null without such a rate."""
     holds: int
     """Number of holds. Every hold before the last one missed an SLO."""
     steps: list[RampStep]

@@ -340,7 +340,7 @@ class SteadySeries(TypedDict):
     """Verdict on one series of a run."""
 
     verdict: str
-    """steady, not steady or undecided. A series of rare events is steady unless a change is certain."""
+    """steady, not steady or undecided. A series of rare events is steady unless a change is significant."""
     change: float
     """Most probable change as a share, from the lowest to the highest level; negative if the level fell."""
     shape: str
@@ -403,7 +403,7 @@ class SteadyOfficial(TypedDict):
 
 
 class Steady(TypedDict):
-    """Whether the run was steady, judged from the journal (docs/intervals.md)."""
+    """Whether the run was steady, judged from the journal (docs/steady.md)."""
 
     verdict: str
     """steady, not steady or undecided."""

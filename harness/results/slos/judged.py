@@ -61,9 +61,9 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns a (samples,) mask that marks the samples which certainly met the SLO. An answer with a single token
-    cannot miss a bound on the time per token. An answer whose tokens nobody counted is not certain to meet such a
-    bound.
+    """Returns a (samples,) mask that marks the samples which are known to have met the SLO. An answer with a single
+    token cannot miss a bound on the time per token. An answer whose tokens nobody counted is not certain to meet such
+    a bound.
     """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array

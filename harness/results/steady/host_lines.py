@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether the column certainly changed, and by enough to matter."""
+        """Whether the change of the column is significant, and large enough to matter."""
         size = abs(self.after - self.before)
         least = (
             n for end, n in _LEAST.items() if self.name.startswith(end) or self.name.endswith(end)

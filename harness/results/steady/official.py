@@ -2,7 +2,7 @@
 
 A *pass* (a super-pass in the rules) is a block of samples in the order of issue, usually one pass over the dataset.
 First, the warm-up passes are dropped. A window then grows to the right as long as TPOT has no trend and varies little.
-The first window that is long enough is reported. docs/intervals.md shows what this rule misses.
+The first window that is long enough is reported. docs/steady.md shows what this rule misses.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0), profiles `concurrency` and `poisson`: `build_super_pass_series`, `adaptive_warmup`,

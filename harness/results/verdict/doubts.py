@@ -197,7 +197,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
 
 
 def steadiness(steady: Steady | None) -> Iterator[Reason]:
-    """Yields a doubt if the run certainly changed, and another if its slow start affects its numbers."""
+    """Yields a doubt if the run changed significantly, and another if its slow start affects its numbers."""
     if steady is None:
         return
     change = steady["change"]

@@ -153,7 +153,8 @@ def best_of(entries: Sequence[Entry]) -> Entry | None:
 def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
     """Returns the remaining ranked cells, each compared with the best cell.
 
-    Cells that are not certainly slower come first. Within each group, the cells closest to the best cell come first.
+    Cells that are not significantly slower come first. Within each group, the cells closest to the best cell come
+    first.
     """
     found = [
         (entry, over)
@@ -165,8 +166,8 @@ def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Decidi
 
 
 def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
-    """Drops cells that cannot be the fastest, because their answers differ or because they are certainly slower than
-    the best cell.
+    """Drops cells that cannot be the fastest, because their answers differ or because they are significantly slower
+    than the best cell.
 
     The two best cells continue for at least LEAST_ROUNDS rounds. label: names of the cells.
     """
@@ -180,13 +181,13 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
     kept = 1 if len(best.runs) < LEAST_ROUNDS else 0
     for entry, over in others[kept:]:
         if over.change.verdict == WORSE:
-            entry.dropped = f"certainly slower than {label[best.cell]}"
+            entry.dropped = f"significantly slower than {label[best.cell]}"
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
     """Returns whether the order of the cells is final.
 
-    The order is final if every other cell is either certainly slower than the best cell or certainly as fast.
+    The order is final if every other cell is either significantly slower than the best cell or shown to be as fast.
     """
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
@@ -198,8 +199,8 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
     """Returns the best cell, its lead over the next cell, and how certain the lead is; None if no cell is ranked.
 
-    next: the closest cell that is not certainly slower or, if no such cell exists, the closest cell; None if only one
-    cell is ranked. alike: all cells that are not certainly slower than the best cell.
+    next: the closest cell that is not significantly slower or, if no such cell exists, the closest cell; None if only
+    one cell is ranked. alike: all cells that are not significantly slower than the best cell.
     """
     best = best_of(entries)
     if best is None:

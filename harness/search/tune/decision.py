@@ -13,7 +13,7 @@ from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
 LEAST_ROUNDS = 3
-"""After this many rounds, placements that are certainly worse are dropped, and the search may end."""
+"""After this many rounds, placements that are significantly worse are dropped, and the search may end."""
 
 ALIKE_PLANS = 0.03
 """Two placements count as alike if the whole interval of their gain lies within this share."""
@@ -58,7 +58,7 @@ class Decision(NamedTuple):
     gain: Gain | None
     """Gain of `best` over `second`."""
     second_is_beaten: bool
-    """Whether a third placement is certainly better than `second`."""
+    """Whether a third placement is significantly better than `second`."""
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
@@ -79,7 +79,7 @@ def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """Yields the finalists that are certainly worse than the best finalist. At least two finalists always continue."""
+    """Yields the finalists that are significantly worse than the best finalist. At least two always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -88,18 +88,18 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
         (one for one in running if one is not best), key=lambda one: _behind(aim, best, one)
     )
     for one in others[1:]:
-        if _certainly_better(aim, best, one):
+        if _significantly_better(aim, best, one):
             yield one
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Returns whether the decision is final because every other placement is certainly worse or certainly alike."""
+    """Returns whether the decision is final because every other placement is significantly worse or alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:
         return False
     others = (one for one in running if one is not best)
-    return all(_certainly_better(aim, best, one) or _is_alike(aim, best, one) for one in others)
+    return all(_significantly_better(aim, best, one) or _is_alike(aim, best, one) for one in others)
 
 
 def decide(
@@ -107,11 +107,10 @@ def decide(
 ) -> Decision | None:
     """Returns the decision; None if no placement has two rounds.
 
-    If a placement is neither certainly worse than the best placement nor alike, the placement with the better mean
-    wins. Being alike is not
-    transitive: two placements may both be alike to the best placement although one of them is certainly worse than the
-    other. A placement that is certainly worse than any other placement, or that was dropped for being worse, is
-    therefore taken only if all others failed.
+    If a placement is neither significantly worse than the best placement nor alike, the placement with the better mean
+    wins. Being alike is not transitive: two placements may both be alike to the best placement although one of them is
+    significantly worse than the other. A placement that is significantly worse than any other placement, or that was
+    dropped for being worse, is therefore taken only if all others failed.
 
     bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, the chosen placement
     also meets the bound.
@@ -119,7 +118,9 @@ def decide(
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound
     unbeaten = [
-        one for one in running if not any(_certainly_better(aim, other, one) for other in running)
+        one
+        for one in running
+        if not any(_significantly_better(aim, other, one) for other in running)
     ]
     best = best_of(aim, unbeaten or running)
     if best is None or len(best.values) < 2:
@@ -139,7 +140,7 @@ def _meets(one: Finalist, bound_ns: float) -> bool:
     return one.mean is not None and one.mean <= bound_ns
 
 
-def _certainly_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
+def _significantly_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
     over = gain(aim, a, b)
     return over is not None and over.low > 1
 

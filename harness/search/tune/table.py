@@ -172,7 +172,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
-        return f"no other plan is certainly better than {best}"
+        return f"no other plan is significantly better than {best}"
     over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"their speeds are equal within the limit, and {best} is the simpler plan"

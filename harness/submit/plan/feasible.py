@@ -1,7 +1,7 @@
 """Lists the benchmarks of a category that this machine can run within a day, for `submit plan --benchmark all`.
 
 The times are lower bounds. They assume that a sample takes only as long as its multiplications, at the speed of this
-machine's fastest matrix product. A benchmark is omitted only if it is certainly too slow, so a listed benchmark may
+machine's fastest matrix product. A benchmark is omitted only if it cannot be fast enough, so a listed benchmark may
 still take too long.
 """
 

@@ -126,7 +126,7 @@ def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
             0.02,
             "The interval includes a change of 0. The verdict `no difference` needs",
         ),
-        ((0.01, 0.2), 0.02, "The change is not certainly larger than the noise of 2.0 %."),
+        ((0.01, 0.2), 0.02, "The change is not significantly larger than the noise of 2.0 %."),
     ],
 )
 def test_an_undecided_change_shows_its_reason(

@@ -130,7 +130,7 @@ def test_a_million_queries_take_less_than_a_second() -> None:
 
 @pytest.mark.slow
 def test_the_stated_error_rates_hold_on_other_seeds() -> None:
-    """Checks the rates stated in docs/intervals.md with as many streams as a minute allows."""
+    """Checks the rates stated in docs/steady.md with as many streams as a minute allows."""
     flat = [judged(np.zeros(3200), seed=1000 + seed).verdict for seed in range(200)]
     changed = [
         judged(np.log1p(0.1 * X) if seed % 2 else 0.0953 * (X > 0.5), seed=3000 + seed).verdict
