@@ -4,18 +4,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.browse.live import Buckets, Snapshot
 from harness.browse.points import quantile_s
-from harness.core.units import NS_PER_S, counted, show_ns, show_rate
+from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
+
+NEAR = 0.9
+"""From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
 
 Latest = Callable[[str, str], float | None]
 """Returns the latest value in a chart's series; None if unknown."""
 
 
-def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
-    """Returns the tiles for a run in progress. Percentiles and counts cover the time since the start of the phase."""
+def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -> list[Tile]:
+    """Returns the tiles for a run in progress. Percentiles and counts cover the time since the start of the phase.
+
+    is_disturbed: whether the page warns that other programs may change the numbers.
+    """
     one, many = ("sample", "samples") if state.counts_samples else ("query", "queries")
-    found = [*_latencies(state), *_tokens(state, latest), *_rate(state, latest, many)]
+    times = [*_latencies(state), *_tokens(state, latest)]
+    found = [
+        one._replace(is_doubtful=one.is_doubtful or (is_disturbed and one.is_good)) for one in times
+    ]
+    found += _rate(state, latest, many)
     found.append(Tile("Answered", counted(int(state.completed), one, many)))
     waiting = state.totals.waiting
     about = f"{waiting:,.0f} in the queue" if waiting else ""
@@ -46,8 +56,9 @@ def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[T
             yield Tile(label, show_ns(value_ns))
         else:
             about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
-            is_late = value_s > bound_s
-            yield Tile(label, show_ns(value_ns), about, is_late, is_good=not is_late)
+            is_late, is_near = value_s > bound_s, NEAR * bound_s <= value_s <= bound_s
+            about += f", at most {show_percent(1 - NEAR)} left" if is_near else ""
+            yield Tile(label, show_ns(value_ns), about, is_late, not is_late, is_near)
 
 
 def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:

@@ -41,17 +41,17 @@ CHARTS = (
     Chart(
         "latency", f"Latency of the last second, or of the last {LEAST} queries", "s", is_log=True
     ),
-    Chart("queue", "Samples in flight", "samples"),
+    Chart("queue", "In flight and waiting", "samples"),
     Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True),
-    Chart("cores", f"Cores in use, mean of {CORES_LOOKS} s", "cores", is_stacked=True),
-    Chart("tokens", "Tokens", "tokens/s"),
+    Chart("cores", f"CPU use, mean of {CORES_LOOKS} s", "cores", is_stacked=True),
+    Chart("tokens", "Token rate", "tokens/s"),
     Chart(
         "token_times",
         f"Token times of the last second, or of the last {LEAST} answers",
         "s",
         is_log=True,
     ),
-    Chart("nodes", "Samples answered by node", "samples/s", is_stacked=True),
+    Chart("nodes", "Answers by node", "samples/s", is_stacked=True),
     Chart("watts", "Power", "W"),
 )
 

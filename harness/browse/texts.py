@@ -22,9 +22,9 @@ from harness.results.pages.tables import Table, shown_rows
 TEMPLATES = Path(__file__).with_name("templates")
 
 _SHORTER = (
-    (re.compile(r" of ([\d.]+ \w+) allowed"), r" ≤ \1"),
-    (re.compile(r", above the ([\d.]+ \w+) allowed"), r" > \1"),
-    (re.compile(r"not proven to be within ([\d.]+ \w+)"), r"not proven ≤ \1"),
+    (re.compile(r" of ([\d.]+ \w+) allowed"), " ≤\u00a0\\1"),
+    (re.compile(r", above the ([\d.]+ \w+) allowed"), " >\u00a0\\1"),
+    (re.compile(r"not proven to be within ([\d.]+ \w+)"), "not proven ≤\u00a0\\1"),
     (re.compile(r" queries/s\b"), "/s"),
 )
 """Patterns in a headline, and their shorter forms in the list of runs."""

@@ -238,7 +238,10 @@ class Watching:
         doubts = ""
         is_between = problem == BETWEEN_RUNS
         state = past.state if is_between else past.last
-        shown: Sequence[Tile] = live_tiles(state, past.latest) if state and state.phase else ()
+        disturbance = "" if problem else _disturbance(past)
+        shown: Sequence[Tile] = ()
+        if state is not None and state.has_begun:
+            shown = live_tiles(state, past.latest, is_disturbed=bool(disturbance))
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
@@ -255,7 +258,7 @@ class Watching:
             verdict=verdict,
             reason=reason,
             doubts=doubts,
-            disturbance="" if verdict or problem else _disturbance(past),
+            disturbance="" if verdict else disturbance,
             study=study,
             finished=url("study" if study else "run", finished),
         )

@@ -118,6 +118,18 @@ def test_plots_of_several_comparisons_have_equal_axes(page: Page, address: str) 
     page.wait_for_function(f"(r => r[0] && r[0] === r[1])({ranges})")
 
 
+def test_tips_have_units_and_the_colours_of_their_series(page: Page, address: str) -> None:
+    page.goto(f"{address}/run/server")
+    bars = """[...document.querySelectorAll(".plot")].map(place => place._fullData && place._fullData[0])
+        .find(trace => trace && trace.type === "bar" && trace.xaxis === "x")"""
+    page.wait_for_function(bars)
+    trace = page.evaluate(
+        f"(t => [t.customdata[0][1], t.hoverlabel.bordercolor === t.marker.color])({bars})"
+    )
+    assert re.fullmatch(r"[\d.]+ (ms|µs)", trace[0])
+    assert trace[1]
+
+
 @pytest.mark.parametrize("width", [1280, 420])
 def test_tiles_fill_their_rows_and_keep_units_beside_numbers(
     page: Page, address: str, width: int
@@ -343,9 +355,15 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(legend).to_contain_text(re.compile(r"answered [\d.,]+.*requested 300.*at [\d.]+ s"))
         found = Axe().run(page).response["violations"]
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+        # A value has the colour of a doubt from 90 % of its bound on, and is red beyond the bound.
+        kinds = page.evaluate("[judged(1.1, 1), judged(0.95, 1), judged(0.5, 1), judged(5)]")
+        assert kinds == ["reason", "doubt", "", ""]
         page.reload()  # after a reload, the page must still show the earlier points
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
-        expect(page.locator("#status")).to_have_text("Ended")
+        expect(page.locator("#status")).to_be_visible()
+        expect(page.get_by_role("status")).to_contain_text(
+            "The run has ended: open its page (opens in 5 s)"
+        )
         expect(page.locator(".chart[data-name=rate] path").first).to_be_visible()
         # The browser opens the result without a reload by the user.
         page.wait_for_url(f"{address}/run/live")

@@ -112,13 +112,15 @@ def test_the_heading_is_complete_before_the_first_query(results: Path) -> None:
     options = {"scenario": "server", "duration": "2min", "slo": "p90=5ms", "target_qps": 300.0}
     page = asked(results, **options)
     assert "<h1>server · ort · &lt;script&gt;" in page
-    assert "night, planned: about 2\u00a0min, SLO p90=5ms" in page
+    assert '<a href="/">Runs</a> \u203a night</p>' in page
+    assert "Planned: about 2\u00a0min, SLO p90=5ms" in page
+    assert "loading the model and warming up" in page
     assert "Are 90\u00a0% of the queries answered within 5\u00a0ms at 300\u00a0queries/s?" in page
     page = asked(results, **{**options, "queries": 2010, "target_qps": None, "concurrency": 8})
-    assert "planned: 2,010 queries, SLO" in page
+    assert "Planned: 2,010 queries, SLO" in page
     assert "answered within 5\u00a0ms with 8 in flight?" in page
     page = asked(results, scenario="offline", queries=1)
-    assert "planned: 1 sample<" in page
+    assert "Planned: 1 sample<" in page
     assert "How many samples are answered in a second?" in page
 
 
@@ -139,7 +141,21 @@ def test_the_question_names_the_bound_and_the_rate_that_the_harness_chose(
 def test_unusable_options_leave_the_names_of_a_run(results: Path, wrong: dict[str, Any]) -> None:
     page = asked(results, **wrong)
     assert "<h1>server · ort · " in page
-    assert "planned" not in page
+    assert "Planned" not in page
+
+
+def test_a_run_without_a_query_has_no_tiles(results: Path) -> None:
+    """Bug: the first seconds showed tiles with 0 queries."""
+
+    def panel(**changed: Any) -> str:
+        past = watching.Past()
+        past.add(RUN, look(1.0, **changed))
+        return Watching(Index(results))._panel(RUN, past, "")
+
+    page = panel()
+    assert "performance: waiting for the first query" in page
+    assert 'class="tiles"' not in page
+    assert 'class="tiles"' in panel(in_flight=1.0)
 
 
 def test_events_end_with_the_run(
@@ -174,6 +190,7 @@ def test_events_end_with_the_run(
     assert "event: end\n" in last
     # Bug: the verdict appeared without its doubts.
     assert '<span class="badge invalid">INVALID</span> <span class="chip uncertain"' in last
+    assert '<p id="end">' in last
     assert "too slow &lt;script&gt;" in last
     assert 'The run has ended: <a id="next" href="/run/night">open its page</a>' in last
     assert '<dl class="tiles">' in last

@@ -3,13 +3,17 @@
 import pytest
 
 from harness.browse.live_tiles import live_tiles
-from harness.results.pages.tiles import Tile
+from harness.results.pages.tiles import Tile, html
 from tests.browse.looks import look
 from tests.browse.test_points import buckets
 
 
-def shown(state: object, **latest: float) -> dict[str, Tile]:
-    found = live_tiles(state, lambda chart, _: latest.get(chart))  # type: ignore[arg-type]
+def shown(state: object, *, is_disturbed: bool = False, **latest: float) -> dict[str, Tile]:
+    found = live_tiles(
+        state,  # type: ignore[arg-type]
+        lambda chart, _: latest.get(chart),
+        is_disturbed=is_disturbed,
+    )
     return {tile.label: tile for tile in found}
 
 
@@ -25,9 +29,25 @@ def test_the_percentile_of_the_slo_stands_next_to_its_bound(
     assert tile.about == ("above the 5 ms allowed" if is_late else "of 50 ms allowed")
 
 
+def test_a_percentile_near_its_bound_is_doubtful() -> None:
+    state = look(1.0, latency=buckets([0.01] * 200), bounds_s=[("p95", 0.0105)])
+    tile = shown(state)["p95 latency so far"]
+    assert (tile.is_bad, tile.is_doubtful) == (False, True)
+    assert tile.about == "of 10500 us allowed, at most 10 % left"
+    assert '<dd class="doubt">' in html([tile])
+    assert '<dd class="reason">' in html([tile._replace(is_bad=True)])
+
+
+def test_a_disturbed_run_has_no_good_number() -> None:
+    state = look(1.0, latency=buckets([0.01] * 200), bounds_s=[("p95", 0.05)])
+    assert not shown(state)["p95 latency so far"].is_doubtful
+    tile = shown(state, is_disturbed=True)["p95 latency so far"]
+    assert '<dd class="doubt">' in html([tile])
+
+
 def test_a_run_without_a_bound_has_no_colour() -> None:
-    tile = shown(look(1.0, latency=buckets([0.01] * 200)))["p99 latency so far"]
-    assert (tile.about, tile.is_bad, tile.is_good) == ("", False, False)
+    tile = shown(look(1.0, latency=buckets([0.01] * 200)), is_disturbed=True)["p99 latency so far"]
+    assert (tile.about, tile.is_bad, tile.is_good, tile.is_doubtful) == ("", False, False, False)
 
 
 def test_a_token_run_has_its_tokens_and_token_times() -> None:

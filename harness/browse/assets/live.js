@@ -8,6 +8,8 @@ const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
 const MOST_POINTS = 3600;
+const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live_tiles.py)
+const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -54,6 +56,11 @@ function add(parent, name, attributes, text) {
   return made;
 }
 
+/* Returns the class of the colour of a value: "reason" above its bound, "doubt" if it almost reaches the bound. */
+function judged(value, bound) {
+  return value > bound ? "reason" : value >= NEAR * bound ? "doubt" : "";
+}
+
 /* Shows that the page is not renewed any more. */
 function say(text) {
   status.className = "quiet";
@@ -90,6 +97,7 @@ class Chart {
   draw() {
     if (!this.series.length) return;
     this.figure.hidden = false;
+    waiting.hidden = true;
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
@@ -109,7 +117,7 @@ class Chart {
     for (const one of points) if (one.mark && one !== points[0])
       add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
     if (this.stacked) this.areas(drawn, x, y);
-    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y);
+    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, Object.fromEntries(bounds)[name]);
     for (const [, value] of bounds) if (value <= most)
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
     if (pointed !== null) {
@@ -136,16 +144,21 @@ class Chart {
     return Math.min(most / 10, ...values.map((value) => value / 1.3));
   }
 
-  line(drawn, name, place, x, y) {
-    let path = "";
-    let joined = false; // a point without a value, or with a mark, interrupts the line
+  // Draws a line. The parts that almost reach the bound, or exceed it, have other colours.
+  line(drawn, name, place, x, y, bound) {
+    const paths = new Map();
+    let before = null; // a point without a value, or with a mark, interrupts the line
     for (const one of drawn) {
       const value = this.values(one)[name];
-      if (value === undefined) { joined = false; continue; }
-      path += `${joined && !one.mark ? "L" : "M"}${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
-      joined = true;
+      if (value === undefined) { before = null; continue; }
+      const at = `${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
+      if (before && !one.mark) {
+        const kind = judged(Math.max(value, before.value), bound);
+        paths.set(kind, `${paths.get(kind) || ""}M${before.at}L${at}`);
+      }
+      before = { at, value };
     }
-    if (path) add(this.svg, "path", { d: path, class: `line s${place % 8}` });
+    for (const [kind, path] of paths) add(this.svg, "path", { d: path, class: `line s${place % 8} ${kind}` });
   }
 
   areas(drawn, x, y) {
@@ -184,7 +197,9 @@ class Chart {
       const swatch = row.appendChild(document.createElement("span"));
       swatch.className = `swatch s${place % 8}`;
       row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
-      row.appendChild(document.createElement("b")).textContent = shown(this.values(at)[name], this.unit);
+      const number = row.appendChild(document.createElement("b"));
+      number.textContent = shown(this.values(at)[name], this.unit);
+      number.className = judged(this.values(at)[name], Object.fromEntries(bounds)[name]);
       return row;
     });
     for (const [name, value] of bounds) {
@@ -226,6 +241,8 @@ function drawAll() {
 }
 
 for (const figure of document.querySelectorAll("#charts .chart")) charts.push(new Chart(figure));
+const waiting = document.getElementById("waiting");
+waiting.hidden = false;
 new ResizeObserver(drawAll).observe(document.getElementById("charts"));
 
 const events = new EventSource(panel.dataset.events);
@@ -251,11 +268,16 @@ events.addEventListener("points", (event) => {
 events.addEventListener("end", (event) => {
   events.close();
   hasEnded = true;
+  waiting.hidden = true;
   show(event);
   drawAll();
-  status.textContent = "Ended"; // for screen readers; the panel has the verdict
-  const next = document.getElementById("next");
-  if (next) setTimeout(() => location.replace(next.href), 1500);
+  const end = document.getElementById("end");
+  if (!end) { say("Ended"); return; }
+  // Screen readers announce what is added to the status.
+  status.className = "ended";
+  status.replaceChildren(...end.childNodes, ` (opens in ${END_MS / 1000} s)`);
+  end.remove();
+  setTimeout(() => location.replace(document.getElementById("next").href), END_MS);
 });
 events.addEventListener("open", () => {
   points.length = 0; // after a lost connection the server sends every point again

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.stats import trimmed_mean
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, show_ns
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.tables.folder import PAGE, headline, profile_tables
@@ -28,6 +28,9 @@ _ROOF = "#8a949e"
 _UNKNOWN = "#5f6a74"
 _PALETTE = ("#1f7a5c", "#a84a25", "#7b5ea7", "#7d640f", "#b03a6b", "#346c7d", "#596a22")
 """Colours on which white text is readable: their contrast is at least 4.5."""
+
+_MOST_TIME = "most time   "
+"""Start of the line that becomes the headline."""
 
 _LONGEST_NAME = 28
 """Maximum number of characters of a name in the flame view."""
@@ -67,7 +70,12 @@ def _name(profiled: Profiled, folder: Path) -> str:
 
 def _head(profiled: Profiled) -> Iterator[str]:
     content = profiled.content
-    yield from page.conclusion(headline(profiled), "most time")
+    lines = list(headline(profiled))
+    if profiled.level is not None:
+        _, name, _, whole_ns = _boxes(profiled)[0]
+        whole = f"{show_ns(whole_ns)} per {name}"
+        lines = [one.replace(_MOST_TIME, f"{_MOST_TIME}{whole}; ", 1) for one in lines]
+    yield from page.conclusion(lines, "most time")
     about = (content.get("model") or {}).get("about") or {}
     described = {"batch": content["batch"], **about}
     description = ", ".join(f"{name} {value}" for name, value in settings(described))
@@ -97,15 +105,20 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
         yield _growth(growth)
 
 
-def _flame(profiled: Profiled) -> Figure:
-    """Draws mean times as nested bars. Each level splits the level above it, and overheads are labelled."""
-    boxes: list[tuple[str, str, str, float]] = []  # each entry is (id, name, parent, ns)
-    level = profiled.level
+def _boxes(profiled: Profiled) -> Sequence[tuple[str, str, str, float]]:
+    """Returns (id, name, parent, ns) of each box in the flame view, the whole query or call first."""
+    boxes: list[tuple[str, str, str, float]] = []
     if profiled.done is not None:
         boxes += _flame_of_run(profiled.done)
     parent = next((box[0] for box in boxes if box[1] == "infer"), "")
-    if level is not None:
-        boxes += _flame_of_call(level, parent, {box[0]: box[3] for box in boxes})
+    if profiled.level is not None:
+        boxes += _flame_of_call(profiled.level, parent, {box[0]: box[3] for box in boxes})
+    return boxes
+
+
+def _flame(profiled: Profiled) -> Figure:
+    """Draws mean times as nested bars. Each level splits the level above it, and overheads are labelled."""
+    boxes, level = _boxes(profiled), profiled.level
     ids, names, parents, values = zip(*boxes, strict=True)
     types = [group.name for group in level.by_type] if level else []
     return Figure(
@@ -117,11 +130,13 @@ def _flame(profiled: Profiled) -> Figure:
                 "type": "icicle",
                 "ids": ids,
                 "labels": [shortened(name, _LONGEST_NAME) for name in names],
+                "text": [show_ns(ns) for ns in values],
+                "texttemplate": "%{label}<br>%{text}",
                 "hovertext": names,
                 "parents": parents,
                 "values": [ns / NS_PER_MS for ns in values],
                 "branchvalues": "total",
-                "hovertemplate": "%{hovertext}<br>%{value:.4g} ms<br>%{percentRoot:.2%}<extra></extra>",
+                "hovertemplate": "%{hovertext}<br>%{text}<br>%{percentRoot:.2%}<extra></extra>",
                 "tiling": {"orientation": "v"},
                 "sort": False,
                 "leaf": {"opacity": 1},

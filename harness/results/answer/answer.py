@@ -3,10 +3,17 @@ effects.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_share
+from harness.core.config.parse import (
+    STEADY,
+    Slo,
+    leading,
+    parse_slo,
+    parse_slos,
+    until_share,
+)
 from harness.core.units import (
     counted,
     show_duration,
@@ -60,13 +67,13 @@ class Answer(NamedTuple):
 def answer_of(result: Mapping[str, Any]) -> Answer:
     """Derives the `Answer` from a result. result: the content of result.json (harness/results/schema/result.py)."""
     scenario = scenario_named(result["scenario"])
-    slo = leading(parse_slos(result.get("slo") or ""))
+    slos = parse_slos(result.get("slo") or "")
     accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
     if result["mode"] == "accuracy":
         question, headline = _OF_ACCURACY, accuracy or _NOTHING
     else:
-        question = _question(result, scenario, slo, _load(result, scenario))
-        headline = _headline(result, scenario, slo)
+        question = _question(result, scenario, slos, _load(result, scenario))
+        headline = _headline(result, scenario, leading(slos))
     return Answer(
         verdict=result["verdict"],
         question=question,
@@ -102,6 +109,9 @@ def number_of(result: Mapping[str, Any]) -> Quantity | None:
         return None
     if _token_bounds(result) and (rate := result["tokens"]["loadgen"]["tokens_per_s"]) is not None:
         return Quantity("throughput", rate, "tokens/s", "tokens.loadgen.tokens_per_s")
+    known = (one for one in _token_slos(result) if one["value_ns"] is not None)
+    if slo is None and (one := next(known, None)):
+        return Quantity(_time_name(one["slo"]), one["value_ns"], "ns", "goodput.slos")
     name = percentile_name(scenario, slo)
     if (value_ns := latency.get(name)) is not None:
         return Quantity(f"{name} latency", value_ns, "ns", f"latency_ns.{name}")
@@ -144,8 +154,8 @@ def question_of(options: Mapping[str, Any]) -> str:
     scenario = scenario_named(options["scenario"])
     if options.get("mode") == "accuracy":
         return _OF_ACCURACY
-    slos = options.get("slo") or ""
-    slo = leading(parse_slos(slos if isinstance(slos, str) else " ".join(slos)))
+    asked = options.get("slo") or ""
+    slos = parse_slos(asked if isinstance(asked, str) else " ".join(asked))
     arrivals = {name: options.get(name) for name in ("streams", "concurrency")}
     known: Mapping[str, Any] = {
         "throughput_per_s": {"asked": options.get("target_qps")},
@@ -154,10 +164,10 @@ def question_of(options: Mapping[str, Any]) -> str:
     }
     has_load = not scenario.scheduled or any((options.get("target_qps"), *arrivals.values()))
     load = _load(known, scenario, in_short=True) if has_load else ""
-    return _question({}, scenario, slo, load)
+    return _question({}, scenario, slos, load)
 
 
-def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, load: str) -> str:
+def _question(result: Mapping[str, Any], scenario: Scenario, slos: Sequence[Slo], load: str) -> str:
     """Returns the question that the run answers. load: result of `_load`."""
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
@@ -165,7 +175,10 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, lo
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (show_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
         return f"Do {share} of the first tokens come within {ttft}, and the other tokens within {tpot} each{load}?"
-    if slo is None:
+    if any(one.of for one in slos):
+        bounds_of = (f"{_time_name(str(one))} at most {_bound(one)}" for one in slos)
+        return f"Is {' and '.join(bounds_of)}{load}?"
+    if (slo := leading(slos)) is None:
         return f"How long does a query take{load}?"
     share = f"{slo.percentile * 100:.10g} %"
     return f"Are {share} of the queries answered within {_bound(slo)}{load}?"
@@ -181,14 +194,19 @@ def _headline(
         return _NOTHING if rate is None else f"{show_rate(rate)} samples/s{_failed(result)}"
     if not latency:
         return _NOTHING
+    times = ", ".join(_token_time(one, result) for one in _token_slos(result))
     load = f"{_load(result, scenario, in_short=in_short)}{_completed(result)}"
     if bounds := _token_bounds(result):
         return f"{_of_tokens(result['tokens']['loadgen'], bounds)}{load}"
+    failures = _failures(result)
+    if times and slo is None:
+        return f"{failures}{times}{load}"
+    load = f", {times}{load}" if times else load
     name = percentile_name(scenario, slo)
     value_ns = latency.get(name)
     if value_ns is None:
         return f"{_without_percentile(result, slo)}{load}"
-    bound, failures = "", _failures(result)
+    bound = ""
     if slo is not None and (not failures or value_ns > slo.bound_ns):
         bound = beside_slo(result, name, value_ns, slo)
     interval = interval_of(result, name, value_ns) if not in_short else ""
@@ -213,6 +231,32 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
             value_ns = loadgen[key][name]
             parts.append(f"{time} {name} {show_ns(value_ns)}{beside(value_ns, bounds[key])}")
     return ", ".join(parts)
+
+
+def _token_slos(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Returns the judged SLOs on token times; empty without such an SLO."""
+    judged = (result.get("goodput") or {}).get("slos") or ()
+    return [one for one in judged if parse_slo(one["slo"]).of]
+
+
+def _time_name(slo: str) -> str:
+    """Returns the name of the time that an SLO bounds: `p99`, or `TTFT p99` for a token time."""
+    of, _, percentile = parse_slo(slo).name.rpartition(":")
+    return f"{of.upper()} {percentile}".strip()
+
+
+def _token_time(one: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Returns a token time with its bound. one: an SLO in `goodput` of result.json."""
+    slo, value_ns = parse_slo(one["slo"]), one["value_ns"]
+    name = _time_name(one["slo"])
+    if one["of"] == one.get("unknown", 0):
+        return f"{name} not measured"
+    if value_ns is None:  # the time between tokens, for which only late tokens are counted
+        return f"{name} {'within' if one['met'] else 'above'} the {_bound(slo)} allowed"
+    # An answer that failed is late, although the percentile leaves it out.
+    missed = "" if one["met"] or value_ns > slo.bound_ns else ", missed"
+    text = beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
+    return f"{name} {show_ns(value_ns)}{text}{missed}"
 
 
 def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:

@@ -231,10 +231,10 @@ def _batches(run: Evidence) -> Iterator[Figure]:
         {
             # By default, plotly would place marks at fractions between two sizes.
             "xaxis": {
-                "title": "samples in the batch",
+                "title": "batch, samples",
                 "range": [0, float(sizes[-1]) * 1.02 + width],
                 **({"dtick": 1} if sizes[-1] <= 16 else {}),
             },
-            "yaxis": {"title": "batches", "tickformat": ","},
+            "yaxis": {"title": "number of batches", "tickformat": ","},
         },
     )

@@ -10,8 +10,7 @@ const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   // for the colours that a figure names: VALID, INVALID, a warning, and without judgement
   marks: { "#1a7f37": "#57ab5a", "#b8301f": "#ff7b6b", "#9a6700": "#d9c04a", "#57606a": "#a9b4bf" },
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf", "#a4d0f0"] };
-const SCALE = "Viridis"; // for coloured marks
-// For heat maps: the text of a cell has enough contrast at both ends.
+// For heat maps and coloured marks: the text of a cell has enough contrast at both ends.
 const HEAT = { light: [[0, "#eef4f9"], [1, "#62a8dd"]], dark: [[0, "#1d2329"], [1, "#2a6496"]] };
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
@@ -30,13 +29,14 @@ function themed(given, data, printing) {
   const theme = dark.matches && !printing ? DARK : LIGHT;
   const colours = new Map([...places(keys(data))].map(([name, place]) => [name, theme.lines[place % theme.lines.length]]));
   const layout = inTheme(given, theme);
+  const scale = theme === DARK ? HEAT.dark : HEAT.light;
   const made = {
     ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: theme.lines,
-    colorscale: { sequential: SCALE, sequentialminus: SCALE, diverging: SCALE },
+    colorscale: { sequential: scale, sequentialminus: scale, diverging: scale },
     font: { color: theme.text, family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13 },
     margin: { l: 60, r: 20, t: 30, b: 45 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", ...layout.legend },
-    hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor, bordercolor: theme.grid, font: { color: theme.text } },
+    hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor, font: { color: theme.text } },
     shapes: (layout.shapes || []).map((shape) => {
       const color = (shape.legendgroup && colours.get(shape.legendgroup)) || (shape.name === "bound" ? theme.bound : theme.text);
       return { ...shape, line: { color, ...shape.line }, label: { font: { color }, ...shape.label } };
@@ -162,16 +162,17 @@ function shownPercentile(slower) {
 /* Returns the function that writes values of an axis with their unit, which follows the last comma of the title. */
 function writer(axis) {
   const title = axis.title || "";
-  const unit = title.includes(", ") ? title.split(", ").pop() : title.includes("/") ? title : "";
+  const unit = title.includes(", ") ? title.split(", ").pop() : /[/%]/.test(title) ? title : "";
   const number = title === "percentile" ? shownPercentile : withUnits(axis) || ((value) => `${shownNumber(value)} ${unit}`);
   return (value) => typeof value === "number" ? number(value).trim() : value;
 }
 
-/* Returns the trace with a tip for each point that has values with units, unless the figure gives a tip. */
+/* Returns the trace with a tip for each point or bar that has values with units, unless the figure gives a tip. */
 function tipped(trace, layout) {
-  if (trace.hovertemplate || (trace.type || "scatter") !== "scatter" || !trace.x || !trace.y) return trace;
+  if (trace.hovertemplate || !["scatter", "bar"].includes(trace.type || "scatter") || !trace.x || !trace.y) return trace;
   const [x, y] = ["x", "y"].map((name) => writer(layout[`${name}axis${(trace[`${name}axis`] || name).slice(1)}`] || {}));
-  const texts = trace.x.map((value, i) => [x(value), y(trace.y[i] ?? "")]);
+  const pairs = trace.x.map((value, i) => [x(value), y(trace.y[i] ?? "")]);
+  const texts = trace.orientation === "h" ? pairs.map((pair) => pair.reverse()) : pairs;
   // The title of a unified label has the value of x.
   const isUnified = /unified$/.test(layout.hovermode || "");
   return { ...trace, customdata: texts, hovertemplate: isUnified ? "%{customdata[1]}" : "%{customdata[0]}: %{customdata[1]}" };
@@ -226,9 +227,10 @@ function coloured(data, colours, text) {
     if (trace.type === "heatmap") {
       return fitted({ ...trace, colorscale: dark.matches && text === DARK.text ? HEAT.dark : HEAT.light, textfont: { color: text } });
     }
-    if (trace.type === "bar") return { ...trace, ...errors, marker: { color, ...trace.marker } };
+    const hoverlabel = { bordercolor: color };
+    if (trace.type === "bar") return { ...trace, ...errors, hoverlabel, marker: { color, ...trace.marker } };
     if ((trace.type || "scatter") !== "scatter") return trace;
-    return { ...trace, ...errors, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };
+    return { ...trace, ...errors, hoverlabel, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };
   });
 }
 

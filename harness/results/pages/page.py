@@ -265,10 +265,15 @@ def table(
 ) -> str:
     """Returns an HTML table; texts are escaped. numbers: how many of the last columns are right-aligned.
 
-    cards: on a narrow screen, shows each row as a card, so that the last columns are visible without scrolling.
+    cards: on a narrow screen, shows each row of a table with more than _MOST_SMALL columns as a card, so that the last
+    columns are visible without scrolling.
     """
     words = len(heads) - numbers
     return aligned_table(heads, rows, [i >= words for i in range(len(heads))], cards=cards)
+
+
+_MOST_SMALL = 4
+"""A table with at most this many columns stays a table on a narrow screen."""
 
 
 def aligned_table(
@@ -279,6 +284,8 @@ def aligned_table(
     cards: bool = False,
 ) -> str:
     """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned."""
+    is_small = cards and len(heads) <= _MOST_SMALL
+    cards = cards and not is_small
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
         f'<th scope="col"{kind}>{_html(head)}</th>' if head.strip() else "<td></td>"
@@ -291,8 +298,9 @@ def aligned_table(
         cells = (f"<td{kind}{label}>{_html(cell)}</td>" for kind, label, cell in columns)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    # A table with two columns fits on any screen.
-    kind = ' class="cards"' if cards else ' class="many"' if len(heads) > 2 else ""
+    # A table with two columns fits on any screen, and the cells of a small table may wrap.
+    kind = ' class="many"' if len(heads) > 2 and not is_small else ""
+    kind = ' class="cards"' if cards else kind
     made = f'<div class="scroll" tabindex="0"><table{kind}><tr>{top}</tr>{body}</table></div>'
     # The chips' explanations lie above the scrolling box, which would cut them off.
     return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
@@ -545,7 +553,11 @@ def _table_and_notes(
     if rows:
         heads = [words(column.name) for column in shown.columns]
         is_number = [bool(column.unit) for column in shown.columns]
-        texts = {**dict.fromkeys(named, words), **dict.fromkeys(_OF_CODES, with_meanings)}
+        texts = {
+            **dict.fromkeys(named, words),
+            **dict.fromkeys(_OF_CODES, with_meanings),
+            "outcome": _coloured,
+        }
         made = [texts.get(column.name, str) for column in shown.columns]
         cells = [
             [make(cell) for make, cell in zip(made, row, strict=True)]
@@ -557,6 +569,15 @@ def _table_and_notes(
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{_html(note)}</p>' for note in shown.notes)
+
+
+_OUTCOMES = {"passed": "good", "failed": "reason"}
+"""Maps the outcome of a run to the class of its colour."""
+
+
+def _coloured(outcome: str) -> Html:
+    kind = _OUTCOMES.get(outcome)
+    return Html(f'<span class="{kind}">{escape(outcome)}</span>' if kind else escape(outcome))
 
 
 def _picked(text: str, run: RunLink) -> Html:

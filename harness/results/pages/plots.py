@@ -138,10 +138,11 @@ def heat_map(
     y: tuple[str, Sequence[str]],
     z: Sequence[Sequence[float | None]],
     height_rem: float,
+    best: float | None = None,
     **more: Any,
 ) -> Figure:
-    """Draws a heat map. x, y: title and categories of an axis; y starts at the top. z: by row. more: additional keys of
-    the trace.
+    """Draws a heat map. x, y: title and categories of an axis; y starts at the top. z: by row. best: cells with this
+    value get a border. more: additional keys of the trace.
     """
     trace = {
         "type": "heatmap",
@@ -153,8 +154,20 @@ def heat_map(
         "ygap": 1,
         **more,
     }
-    axes: Mapping[str, Mapping[str, Any]] = {
+    axes: Mapping[str, Any] = {
         "xaxis": {"title": x[0], "type": "category"},
         "yaxis": {"title": y[0], "type": "category", "autorange": "reversed", "automargin": True},
+        "shapes": [
+            _border(column, row)
+            for row, cells in enumerate(z)
+            for column, cell in enumerate(cells)
+            if cell is not None and cell == best
+        ],
     }
     return Figure(title, about, [trace], axes, height_rem)
+
+
+def _border(column: int, row: int) -> Mapping[str, Any]:
+    """Draws a border around a cell of a heat map. page.js sets the colour."""
+    edges = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
+    return {"type": "rect", **edges, "line": {"width": 3}}

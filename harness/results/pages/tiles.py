@@ -40,6 +40,8 @@ class Tile(NamedTuple):
     """Whether the number misses a bound or a target."""
     is_good: bool = False
     """Whether the number keeps its bound while the run is in progress."""
+    is_doubtful: bool = False
+    """Whether the number almost reaches its bound, or a disturbance of the run in progress casts doubt on it."""
 
 
 def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
@@ -73,7 +75,8 @@ def html(shown: Sequence[Tile]) -> str:
 
 
 def _item(tile: Tile) -> str:
-    kind = ' class="reason"' if tile.is_bad else ' class="good"' if tile.is_good else ""
+    kinds = {"reason": tile.is_bad, "doubt": tile.is_doubtful, "good": tile.is_good}
+    kind = next((f' class="{name}"' for name, applies in kinds.items() if applies), "")
     value, _, unit = typeset(tile.number).replace("\u00a0", " ").partition(" ")
     more = f' <span class="unit">{escape(unit)}</span>' if unit else ""
     number = f"<dd{kind}>{escape(value)}{more}</dd>"

@@ -21,6 +21,9 @@ PAGE = "sweep.html"
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "--peak": "#57606a", "highest VALID": "#1a7f37"}
 """Colour of each vertical line, by the line's name."""
 
+_NOISE_PERCENT = 2
+"""The plot of the achieved rate is left out if no run differs from its offered rate by more than this noise."""
+
 _CROSS = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
 _DASHED = "; dashed: the SLO's bound"
 
@@ -149,19 +152,17 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
     shares = [_achieved_percent(point) for point in points]
     crossed = [_achieved_percent(point) for point in invalid]
-    yield Figure(
-        "Achieved rate",
-        f"Share of the rate in LoadGen's schedule that was answered.{note}",
-        [
-            line("achieved", requested, shares),
-            *_crosses(invalid, crossed),
-        ],
-        {
-            "xaxis": _RATES,
-            "yaxis": {"title": "achieved, % of the offered rate", "rangemode": "tozero"},
-            "shapes": shapes,
-        },
-    )
+    if any(share is not None and abs(share - 100) > _NOISE_PERCENT for share in shares):
+        yield Figure(
+            "Achieved rate",
+            f"Share of the rate in LoadGen's schedule that was answered.{note}",
+            [line("achieved", requested, shares), *_crosses(invalid, crossed)],
+            {
+                "xaxis": _RATES,
+                "yaxis": {"title": "achieved share of the offered rate, %", "rangemode": "tozero"},
+                "shapes": shapes,
+            },
+        )
     has_tokens = token_times.has_times(points)
     if has_tokens:
         times = token_times.fields(content["slo"])

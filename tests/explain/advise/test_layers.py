@@ -20,6 +20,7 @@ from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import units
+from harness.explain.advise.output.page import _weights
 from harness.explain.kernels.ort_events import kernels_by_run
 from harness.explain.pieces.cut import Cut
 from harness.explain.pieces.database import Database
@@ -305,6 +306,10 @@ def test_weights_report_zeros_and_the_loss_of_eight_bits() -> None:
     assert row["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
     assert sum(row["histogram"]["counts"]) == 200
     assert row["snr_db"]["per_channel"] > row["snr_db"]["per_tensor"]
+    # Bug: the style attributes of the plot's colour bar violated the policy of browse.
+    drawn = _weights([{"name": "w", "elements": 200, **row}])
+    assert "showscale" not in drawn.data[0]["marker"]
+    assert "A stronger colour is a larger share, up to " in drawn.about
     assert pattern(np.zeros((2, 4), np.float32), 0)["snr_db"]["per_tensor"] is None
     assert "failed" in pattern(np.full((2, 2), np.inf, np.float32), 0)
 

@@ -603,6 +603,18 @@ def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     assert max(per_pixel) == pytest.approx(min(per_pixel), rel=0.05)
 
 
+def test_the_page_names_the_whole_time_and_the_time_of_each_box(profiled: Path) -> None:
+    page = (profiled / "profile.html").read_text()
+    headline = re.search(r'<p class="headline">(.*?)</p><p class="lead">(.*?)</p>', page)
+    assert headline is not None
+    assert re.fullmatch(r"[\d.]+\u00a0\S+ per query", headline[1])
+    assert "of the kernels&#x27; time is in" in headline[2]
+    (flame,) = re.findall(
+        r'"type": "icicle".*?"texttemplate": "%{label}<br>%{text}"', page.replace("\\u003c", "<")
+    )
+    assert f'"text": ["{headline[1].removesuffix(" per query")}", ' in flame
+
+
 @pytest.mark.slow
 @needs_chromium()
 def test_the_page_draws_all_plots_without_console_messages(profiled: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.core.codes import CODES
-from harness.results.answer import answer_of, question_of
+from harness.results.answer import answer_of, number_of, question_of
 from harness.results.answer.answer import show_accuracy
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden, held_back, reference
 from tests.golden.make_runs import RUNS
@@ -38,6 +38,7 @@ def with_target() -> dict[str, Any]:
         ({"mode": "accuracy"}, "How accurate are the answers?"),
         ({"slo": ["p50=1ms", "p90=2ms"]}, "Are 90 % of the queries answered within 2 ms?"),
         ({"target_qps": 20_000.0}, "How long does a query take at 20,000 queries/s?"),
+        ({"slo": ["ttft:p99=1s", "p99=2s"]}, "Is TTFT p99 at most 1 s and p99 at most 2 s?"),
         ({"scenario": "single-stream"}, "How long does a query take, one query at a time?"),
     ],
 )
@@ -133,6 +134,51 @@ def test_official_token_run_shows_loadgens_times_beside_the_bounds(
     assert answer.question == (
         "Do 99 % of the first tokens come within 2 s, and the other tokens within 200 ms each at 200 queries/s?"
     )
+
+
+def with_token_slos(slo: str, *judged: tuple[float | None, bool], **more: Any) -> dict[str, Any]:
+    """Returns a quick run. judged: value in ns and whether the SLO is met, for each SLO on a token time."""
+    names = [one for one in slo.split() if ":" in one]
+    slos = [
+        {"slo": name, "value_ns": value_ns, "late": 0, "of": 10, "met": met, **more}
+        for name, (value_ns, met) in zip(names, judged, strict=True)
+    ]
+    return golden("server", slo=slo, goodput={"per_s": 1.0, "share": 1.0, "slos": slos})
+
+
+def test_a_token_run_begins_with_its_token_times_beside_the_bounds() -> None:
+    """Bug: the headline was the latency of whole answers, which no SLO bounded."""
+    result = with_token_slos("ttft:p99=1ms tpot:p99=20ms", (7_250_000, False), (1_280_000, True))
+    answer = answer_of(result)
+    times = "TTFT p99 7.25 ms, above the 1 ms allowed, TPOT p99 1.28 ms of 20 ms allowed"
+    assert answer.headline == f"{times} at 200 queries/s"
+    assert (
+        answer.question == "Is TTFT p99 at most 1 ms and TPOT p99 at most 20 ms at 200 queries/s?"
+    )
+    number = number_of(result)
+    assert number is not None
+    assert (number.name, number.value, number.unit) == ("TTFT p99", 7_250_000, "ns")
+
+
+@pytest.mark.parametrize(
+    ("slo", "judged", "more", "text"),
+    [
+        ("itl:p99=3ms", (None, False), {}, "ITL p99 above the 3 ms allowed at 200"),
+        ("tpot:p99=3ms", (None, False), {"unknown": 10}, "TPOT p99 not measured at 200"),
+        ("ttft:p99=3ms", (1e6, False), {}, "TTFT p99 1.00 ms of 3 ms allowed, missed at 200"),
+    ],
+)
+def test_a_token_time_without_a_value_is_not_within_its_bound(
+    slo: str, judged: tuple[float | None, bool], more: dict[str, Any], text: str
+) -> None:
+    assert answer_of(with_token_slos(slo, judged, **more)).headline.startswith(text)
+
+
+def test_token_times_follow_a_latency_that_has_a_bound() -> None:
+    result = with_token_slos("p99=5s ttft:p99=1s", (7_250_000, True))
+    headline = answer_of(result).headline
+    assert headline.startswith("p99 ")
+    assert ", TTFT p99 7.25 ms of 1 s allowed at 200 queries/s" in headline
 
 
 def test_latency_is_the_answer_without_bounds_of_tokens() -> None:

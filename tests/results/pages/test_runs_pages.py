@@ -93,8 +93,8 @@ def test_a_history_shows_one_workload_on_one_machine(results: Path) -> None:
     articles = history(rows(results), reports_in(results, results / "page.html"))
     titles = [re.sub("<.*?>", "", a.head[0]) for a in articles]
     assert titles[1:] == [
-        "digits on digits · server · ort · 1,000 queries/s",
-        "digits on digits · offline · ort",
+        "digits · server · ort · 1,000 queries/s",
+        "digits · offline · ort",
     ]
     assert "3 runs on alpha, 1 of them INVALID" in text(articles[1])
     links = re.findall(r'<a href="#(.*?)">(.*?)</a>', text(articles[0]))
@@ -112,7 +112,7 @@ def cells(article: Article, first: str) -> list[str]:
 
 def test_overview_of_the_history_has_the_newest_result_of_each_workload(results: Path) -> None:
     first, *_ = history(rows(results), reports_in(results, results / "page.html"))
-    server = cells(first, "digits on digits · server · ort · 1,000 queries/s · alpha")
+    server = cells(first, "digits · server · ort · 1,000 queries/s · alpha")
     assert server[1:] == ["3, 1 INVALID", "2026-01-07 10:00", "p99 6.00 ms", "+20.0 %", ""]
     assert "<polyline" in text(first)
     # Bug: each workload with a single run had an article with one row.
@@ -200,7 +200,7 @@ def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     (peaks,) = [text(one) for one in found[1:] if "peak at" in text(one)]
     assert beaten_by(peaks) == {"peak-10": "on the front", "peak-9": "peak-10"}
-    assert "<h1>digits on digits · server · peak at p99=10ms</h1>" in peaks
+    assert "<h1>digits · server · peak at p99=10ms</h1>" in peaks
 
 
 def test_a_database_of_the_first_version_is_read_and_completed(results: Path) -> None:

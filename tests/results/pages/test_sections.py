@@ -28,6 +28,25 @@ def test_only_a_long_table_is_folded() -> None:
     assert long.endswith("</details>")
 
 
+def test_a_small_table_stays_a_table_on_a_phone() -> None:
+    def made(heads: str) -> str:
+        count = heads.count("|") + 1
+        small = Table("runs", "runs", "", columns(heads), [["a"] * count])
+        return "".join(section(small, cards=True))
+
+    assert "<table><tr>" in made("a | b | c | d")
+    assert "data-head" not in made("a | b | c | d")
+    assert '<table class="cards">' in made("a | b | c | d | e")
+
+
+def test_the_outcome_of_a_run_is_coloured() -> None:
+    rows = [["passed"], ["failed"], ["client-bound"]]
+    made = "".join(section(Table("runs", "runs", "", columns("outcome"), rows)))
+    assert '<span class="good">passed</span>' in made
+    assert '<span class="reason">failed</span>' in made
+    assert "<td>client-bound</td>" in made
+
+
 def test_a_table_without_rows_is_left_out() -> None:
     empty = "".join(section(table(0)._replace(notes=["not measured: <why>"])))
     assert "<table" not in empty

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shutil
 import signal
@@ -320,6 +321,26 @@ def test_one_heat_map_per_number_has_a_row_for_each_way_to_run_the_model(swept: 
     rows = ["fp32, 1 thread", "int8, 1 thread", "fp32, 2 threads", "int8, 2 threads"]
     assert throughput["y"] == rows
     assert [len(row) for row in throughput["z"]] == [2] * 4
+
+
+@pytest.mark.parametrize(("most", "is_log"), [(5.0, False), (50.0, True)])
+def test_a_heat_map_marks_its_best_cell_and_may_have_logarithmic_colours(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, most: float, *, is_log: bool
+) -> None:
+    """Bug: one large value made all other cells pale."""
+    swept(Runs(), *GRID, "--batch", "1,2", "--threads", "1,2")
+    view = stored_view(Path("grid"), GridOptions())
+    content = next(one for one in view.heat_maps() if one["number"].startswith("throughput"))
+    content = {**content, "batch": [1, 2], "precision": ["fp32"], "z": [[1.0, most]]}
+    monkeypatch.setattr(View, "heat_maps", lambda _: [content])
+    (article,) = articles(view)
+    shown = article.figures[0]
+    assert ("Logarithmic" in shown.about) is is_log
+    assert shown.data[0]["zmax"] == (math.log10(most) if is_log else most)
+    assert shown.data[0]["hovertemplate"].endswith(": %{text} samples/s<extra></extra>")
+    (border,) = shown.layout["shapes"]
+    assert [border[edge] for edge in ("x0", "x1", "y0", "y1")] == [0.5, 1.5, -0.5, 0.5]
+    assert "a border marks the best cell" in "".join(article.head)
 
 
 def test_unsupported_precision_is_absent_with_its_reason(

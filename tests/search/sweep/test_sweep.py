@@ -414,7 +414,7 @@ def _names(figure: Figure) -> list[str]:
 
 
 def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
-    points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
+    points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9, 250))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved, instances = figures(content)
@@ -440,14 +440,23 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
 
 def test_plots_show_a_run_at_the_rate_that_names_it() -> None:
     """Bug: texts named a run by its requested rate, but the axis had the rate of LoadGen's schedule."""
-    made = [point(rate, 1)._replace(scheduled_per_s=rate * 1.02) for rate in (100, 200)]
+    made = [point(rate, 1)._replace(scheduled_per_s=rate * 1.1) for rate in (100, 200)]
     content = swept_to([one._asdict() for one in made], highest_valid=200)
     for figure in figures(content):
         assert figure.layout["xaxis"]["title"] == "requested, queries/s"
         assert {x for trace in figure.data for x in trace["x"] if x is not None} == {100, 200}
     assert [shape["x0"] for shape in figure.layout["shapes"]] == [200]
     _, achieved, *_ = figures(content)
-    assert achieved.data[0]["y"] == pytest.approx([100 / 1.02] * 2)
+    assert achieved.data[0]["y"] == pytest.approx([100 / 1.1] * 2)
+
+
+def test_the_achieved_rate_is_drawn_only_if_it_differs() -> None:
+    def titles(achieved: float) -> list[str]:
+        points = [point(100, 1)._asdict(), point(200, 2, achieved)._asdict()]
+        return [figure.title for figure in figures(swept_to(points, highest_valid=200))]
+
+    assert "Achieved rate" not in titles(197)
+    assert "Achieved rate" in titles(180)
 
 
 def test_sweep_without_a_valid_rate_begins_with_that() -> None:
@@ -471,7 +480,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     # The table has no column `share`.
     assert heads[6:] == ["TTFT p50", "TTFT p99", "TPOT p50", "late", "verdict"]
     assert [row[6:10] for row in table.rows] == [(2e6, 9e6, 3e5, 0), (None, None, None, 0)]
-    _, _, drawn, instances = figures(content)
+    _, drawn, instances = figures(content)
     assert drawn.title == "Token times"
     shown = {trace["name"]: trace["y"] for trace in drawn.data}
     assert shown["TTFT p99"] == [9.0, None]
@@ -499,7 +508,7 @@ def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
     heads = [column.name for column in points_table(content).columns]
     assert {"TTFT p50", "TTFT p90"} < {*heads}
     assert "TTFT p99" not in heads
-    latency, _, drawn, _ = figures(content)
+    latency, drawn, _ = figures(content)
     assert "dashed" not in latency.about
     assert "dashed" in drawn.about
     assert {"TTFT p90", "TPOT p99", "ITL p99"} < {trace["name"] for trace in drawn.data}
@@ -512,7 +521,7 @@ def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
 
 def test_invalid_point_has_a_red_cross_at_its_p99_and_a_reason() -> None:
     """Bug: crosses in the colours of the curves lay below the bound, without an explanation."""
-    valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
+    valid, missed = point(100, 1), point(200, 9, 150)._replace(verdict="INVALID")
     content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
     latency, achieved, _ = figures(content)
     for figure, value in ((latency, 9.0), (achieved, achieved.data[0]["y"][1])):

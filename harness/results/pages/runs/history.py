@@ -20,6 +20,7 @@ from harness.results.pages.runs.rows import (
     main_text,
     numbers,
     shown,
+    subject,
 )
 from harness.results.pages.words import words
 
@@ -155,7 +156,7 @@ def _spark(members: Sequence[Row]) -> str:
 
 def _title(key: Sequence[str], _members: Sequence[Row] = ()) -> str:
     model, scenario, backend, load, dataset, *_ = key
-    return " · ".join([f"{model} on {dataset}", scenario, backend, *([load] if load else [])])
+    return " · ".join([subject(model, dataset), scenario, backend, *([load] if load else [])])
 
 
 _PAGE = Overview(

@@ -10,7 +10,7 @@ from harness.results.numbers import Number
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.runs.history import hover, limits
 from harness.results.pages.runs.overview import Overview, first_articles
-from harness.results.pages.runs.rows import UNKNOWN, Linked, Row, load_text, numbers, shown
+from harness.results.pages.runs.rows import UNKNOWN, Linked, Row, load_text, numbers, shown, subject
 from harness.results.pages.words import words
 
 NAMED_MODELS = 3
@@ -88,7 +88,7 @@ def _title(key: Sequence[str], members: Sequence[Member]) -> str:
     scenario, load, dataset, *_ = key
     models = list(dict.fromkeys(row["model"] for row, _ in members))
     named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
-    return " · ".join([f"{named} on {dataset}", scenario, *([load] if load else [])])
+    return " · ".join([subject(named, dataset), scenario, *([load] if load else [])])
 
 
 def _summary(members: Sequence[Member]) -> Sequence[str]:

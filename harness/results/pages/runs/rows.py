@@ -69,6 +69,11 @@ def _in_ms(number: Number) -> Number:
     return number._replace(value=number.value / NS_PER_MS, unit="ms") if is_time else number
 
 
+def subject(model: str, dataset: str) -> str:
+    """Returns the model and its dataset; a model and dataset of one name are named once."""
+    return model if model == dataset else f"{model} on {dataset}"
+
+
 Linked = Callable[[Row], str]
 """Maps a run in the database to its name, with a link to the run's page if the page exists."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations, compress
+from math import log10
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +28,14 @@ from harness.search.grid.view.view import View
 PAGE = "grid.html"
 
 _READING = (
-    "Heat maps: a stronger colour is better, and a gap is a cell that is absent or not ranked."
+    "Heat maps: a stronger colour is better, a border marks the best cell, and a gap is a cell that is absent or not "
+    "ranked."
 )
+
+_DECADE = 10
+"""The colours are logarithmic if the largest value exceeds the smallest by more than this factor. Otherwise one large
+value would make all other cells pale.
+"""
 
 
 _OPEN = ("fastest", "front")
@@ -80,25 +87,31 @@ def _heat_maps(view: View) -> Iterator[Figure]:
         of_number = values[number]
         if len(set(of_number)) < 2:
             continue  # a single colour shows nothing more than the table
-        in_ms = number.endswith(", ms")
-        name = number.removesuffix(", ms")
+        name, _, unit = number.partition(", ")
+        in_ms, is_better_low = unit == "ms", number.startswith("latency")
+        least, most = min(of_number), max(of_number)
+        is_log = 0 < _DECADE * least < most
+        scale = log10 if is_log else float
         batches = sorted({batch for row in rows.values() for batch in row})
         cells_by_row = [[row.get(batch) for batch in batches] for row in rows.values()]
         title = f"{name[:1].upper()}{name[1:]}"
+        in_title, after = ("", "") if in_ms or not unit else (f", {unit}", f" {unit}")
         yield heat_map(
-            f"{title}: {subject}" if subject else title,
-            "",
+            f"{title}{in_title}{subject and f': {subject}'}",
+            "Logarithmic colours." if is_log else "",
             ("batch, samples", batches),
             ("", list(rows)),
-            cells_by_row,
+            [[None if z is None else scale(z) for z in row] for row in cells_by_row],
             _AXIS_REM + _ROW_REM * len(rows),
+            scale(least if is_better_low else most),
             text=[[_text(z, in_ms=in_ms) for z in row] for row in cells_by_row],
             texttemplate="%{text}",
+            hovertemplate=f"%{{y}}, batch %{{x}}: %{{text}}{after}<extra></extra>",
             showscale=False,
             hoverongaps=False,
-            zmin=min(of_number),
-            zmax=max(of_number),
-            reversescale=number.startswith("latency"),
+            zmin=scale(least),
+            zmax=scale(most),
+            reversescale=is_better_low,
         )
 
 
