@@ -91,7 +91,7 @@ class _Browse:
                 page("/compare", lambda r: views.compare(_selection(r))),
                 page("/history", lambda r: views.history(_selection(r))),
                 page("/pareto", lambda r: views.pareto(_selection(r))),
-                page("/studies", lambda _: views.studies()),
+                page("/studies", lambda r: views.studies(_selection(r))),
                 page("/study/{path:path}", lambda r: views.study(r.path_params["path"])),
                 page("/machines", self._machines),
                 page("/live/{path:path}", lambda r: self._watching.page(r.path_params["path"])),

@@ -61,7 +61,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """The cache is written only after at least this many folders were newly read."""
 
-_VERSION = [7, __version__]
+_VERSION = [8, __version__]
 """Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
@@ -73,8 +73,17 @@ _OF_A_RUN = frozenset(
 """File names that mark a run's folder, even if result.json is missing."""
 
 _TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
-_MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source", "framework")
+_MAYBE_TEXTS = (
+    "headline_unit",
+    "harness_commit",
+    "host",
+    "metric",
+    "accuracy_unit",
+    "energy_source",
+    "framework",
+)
 _LONGEST_TEXT = 500
+_LONGEST_SETTINGS = 4_000
 
 Row = Mapping[str, Any]
 
@@ -271,6 +280,8 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:
             row[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else None
+        elif name == "settings":  # cut JSON would be unreadable
+            row[name] = value if len(value or "") <= _LONGEST_SETTINGS else None
         elif name != "folder":
             row[name] = _finite(value)
     more = {"folder": path, "removed": False, "doubts": doubts, "answer": answer}

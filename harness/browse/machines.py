@@ -40,10 +40,28 @@ class Machine(NamedTuple):
     runs: int
     settings: Mapping[tuple[str, str], str]
     """Values by group and name of the setting."""
+    peaks: str = ""
+    """Rates that `machine` measured, in one sentence; "" if the folder has no measurement of this machine."""
+    study: str = ""
+    """Folder of this measurement."""
 
     @property
     def name(self) -> str:
         return self.settings.get(("Machine", "host"), "-")
+
+    @property
+    def about(self) -> str:
+        """Processor, cores and memory."""
+        cores, memory = (self._of(name) for name in ("cores usable", "memory"))
+        parts = (self._of("CPU"), cores and f"{cores} usable cores", memory and f"{memory} memory")
+        return ", ".join(filter(None, parts))
+
+    @property
+    def fingerprint(self) -> str:
+        return self._of("fingerprint")
+
+    def _of(self, name: str) -> str:
+        return self.settings.get(("Machine", name), "")
 
 
 class Setting(NamedTuple):
@@ -76,6 +94,12 @@ class Machines:
                 columns.append(Machine(path, count, self._environment(path, is_run=bool(picked))))
             except (OSError, HarnessError) as e:
                 problems.append(f"{path}: {one_line(e)}")
+        peaks = studies.peaks(self._root, self._index.entries().values())
+        columns = [
+            one._replace(peaks=line, study=study)
+            for one in columns
+            for line, study in [peaks.get(one.fingerprint, ("", ""))]
+        ]
         only_differences = len(columns) > 1 and not all_settings
         keys = dict.fromkeys(key for column in columns for key in column.settings)
         compared = [Setting(*key, [column.settings.get(key) for column in columns]) for key in keys]

@@ -50,6 +50,8 @@ class Selection:
     model: str = ""
     verdict: str = ""
     machine: str = ""
+    kind: str = ""
+    """Verb of the studies to list. Filters only studies, not runs."""
     since: str = ""
     """First day to list, in ISO 8601, UTC."""
     until: str = ""
@@ -121,9 +123,13 @@ class Selection:
         day = row["started"][:10]
         if (self.since and day < self.since[:10]) or (self.until and day > self.until[:10]):
             return False
-        words = self.text.casefold().split()
         names = ("folder", "model", "backend", "dataset", "reasons")
-        where = " ".join(row[name] or "" for name in names).casefold() if words else ""
+        return self.finds(row[name] or "" for name in names)
+
+    def finds(self, texts: Iterable[str]) -> bool:
+        """Returns whether the texts contain all words of the filter `text`."""
+        words = self.text.casefold().split()
+        where = " ".join(texts).casefold() if words else ""
         return all(word in where for word in words)
 
     def rows(self, entries: Iterable[Entry]) -> list[Row]:

@@ -1,16 +1,18 @@
 """Shows the folder of a verb that makes many runs or measurements, as a line in the list and as the verb's own page."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.browse import within
 from harness.browse.index import STUDIES, Entry
+from harness.core.config.parse import parse_slos
 from harness.core.files import parse_json, reading
-from harness.core.units import counted, show_rate
+from harness.core.units import counted, show_duration, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise.output import page as advise_page
 from harness.explain.advise.output import text as advise_text
@@ -18,6 +20,7 @@ from harness.explain.bricks.tables import text as bricks_text
 from harness.explain.cold import page as cold_page
 from harness.explain.cold import tables as cold_tables
 from harness.explain.machine import page as machine_page
+from harness.explain.machine.arithmetic import NO_RATE, peaks_line
 from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
@@ -161,19 +164,70 @@ def _without_plots(title: str, lines: Iterable[str], tables: Iterable[Table]) ->
     )
 
 
-def summary(root: Path, entry: Entry) -> tuple[str, str]:
-    """Returns (workload, outcome) in a few words."""
+class Summary(NamedTuple):
+    """A study in a few words. Texts from the folder, not escaped."""
+
+    workload: str
+    outcome: str
+    models: Sequence[str] = ()
+    """Names of the models that the study measured."""
+
+
+def changed_ns(root: Path, entry: Entry) -> int:
+    """Returns the time at which the verb's file was last changed; 0 if the file cannot be read."""
+    try:
+        return (root / entry.path / _FILES[entry.study or ""]).lstat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def summary(root: Path, entry: Entry) -> Summary:
     try:
         content = _content(root, entry)
         with reading(f"{entry.path} has an unknown format"):
-            return _SUMMARIES[entry.study or ""](content)
+            workload, outcome = _SUMMARIES[entry.study or ""](content)
+            return Summary(workload, outcome, tuple(dict.fromkeys(_models(content))))
     except (OSError, HarnessError) as e:
-        return "-", one_line(e)
+        return Summary("-", one_line(e))
+
+
+_OF_MODELS = ("model", "models", "model_name", "name", "axes", "reports")
+"""Keys under which the verbs store the names of models, at any depth."""
+
+
+def _models(value: object) -> Iterator[str]:
+    if isinstance(value, str) and value.isprintable():  # others cannot be part of a URL
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _models(one)
+    elif isinstance(value, Mapping):
+        for key in _OF_MODELS:
+            yield from _models(value.get(key))
+
+
+def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, str]]:
+    """Maps the fingerprint of each machine that `machine` measured to its peaks in one sentence, and to the folder with
+    these peaks. entries: newest first. Skips folders that cannot be read.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for entry in entries:
+        if entry.study == "machine":
+            with suppress(OSError, HarnessError), reading(entry.path):
+                content = _content(root, entry)
+                if line := peaks_line(content):
+                    found.setdefault(str(content["fingerprint"]), (line, entry.path))
+    return found
 
 
 def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the peak after its bound, because a peak without a bound answers no question."""
+    bounds = ", ".join(
+        f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
+    )
     outcome = peak_table.peak_text(content) if content["peak"] is not None else "no peak"
-    return _words(content), outcome if content["finished"] else f"not finished: {outcome} so far"
+    so_far = "" if content["finished"] else " so far, not finished"
+    return _words({**content, "slo": None}), f"{bounds}: {outcome}{so_far}"
 
 
 def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
@@ -193,10 +247,9 @@ def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
 
 def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     axes = content["axes"]
-    named = {name: values for name, values in axes.items() if isinstance(values, list)}
-    words = [content["config"]["scenario"], *named.get("backend", ()), *named.get("model", ())]
-    sizes = ", ".join(f"{len(values)} {name}" for name, values in named.items())
-    return " ".join(map(str, words)), str(content.get("fastest") or f"axes: {sizes}")
+    words = [content["config"]["scenario"], *axes.get("backend", ()), *axes.get("model", ())]
+    # A grid that has not ended, or that an older version measured, has not stored its fastest cell.
+    return " ".join(map(str, words)), str(content.get("fastest") or "no fastest cell is stored")
 
 
 def _tune(content: Mapping[str, Any]) -> tuple[str, str]:
@@ -234,9 +287,7 @@ def _profile(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _machine(content: Mapping[str, Any]) -> tuple[str, str]:
-    points = content["points"].values()
-    measured = sum("missing" not in point for point in points)
-    return str(content["machine"]["cpu"]), f"{measured} of {counted(len(points), 'point')} measured"
+    return str(content["machine"]["cpu"]), peaks_line(content) or NO_RATE
 
 
 def _cold(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, R
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
+from harness.browse.studies import Summary
 from harness.browse.texts import cells, render, url
 from harness.core.files import PARTIAL, reading
 from harness.core.shown.escapes import visible
@@ -26,15 +28,15 @@ from harness.results.compare import report as compare_report
 from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
-from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip
+from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip, why
 from harness.results.pages import page as pages
 from harness.results.pages import report
 from harness.results.pages.heading import is_doubted
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import pareto
-from harness.results.pages.runs.rows import Linked, named
-from harness.results.pages.tables import Table
+from harness.results.pages.runs.rows import Addresses
+from harness.results.pages.tables import Column, Table
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
@@ -42,8 +44,8 @@ MOST_UNFINISHED = 20
 
 MOST_LISTED = 100
 
-MOST_DRAWN = 4
-"""A page draws the plots of at most this many comparisons, because each plot reads all samples of both runs."""
+MOST_DRAWN = 6
+"""The plots of a comparison show at most this many sides, because each plot reads all samples of the runs."""
 
 FILES: Mapping[str, str] = {
     digests.PAGE: "the report as written at the end of the run",
@@ -62,6 +64,9 @@ FILES: Mapping[str, str] = {
 """Maps each file that browse serves from a run or study to a description. Lists only files that contain no private
 names (docs/runs.md).
 """
+
+_MIXED = ("scenario", "model")
+"""Filters for which the pages of History and Pareto offer a link for each value, if the runs have several."""
 
 _HEAVY = threading.Lock()
 """Held while a comparison, a run's plots or a study's page is computed. Only one page may hold the lock at a time,
@@ -91,6 +96,7 @@ class Views:
         self._read = lru_cache(maxsize=256)(self._finished)
         self._drawn_run = lru_cache(maxsize=32)(self._draw_run)
         self._drawn_sides = lru_cache(maxsize=32)(self._draw_sides)
+        self._summary = lru_cache(maxsize=4_096)(self._read_summary)
         self._machines = Machines(index)
 
     def runs(self, selection: Selection) -> str:
@@ -170,7 +176,7 @@ class Views:
         return report.plots(run_files.read_files(folder), records.read_samples(folder))
 
     def _run_before(self, entry: Entry) -> str | None:
-        """Returns the path of the previous run with the same workload on the same machine."""
+        """Returns the path of the previous VALID run with the same workload on the same machine."""
         ours = entry.row
         if ours is None:
             return None
@@ -183,6 +189,7 @@ class Views:
                 if other.row is not None
                 and other.inside is None
                 and other.at < entry.at
+                and other.row["verdict"] == "VALID"
                 and all(other.row[name] == ours[name] for name in same)
             ),
             None,
@@ -211,20 +218,22 @@ class Views:
                 problems.append(f"{path}: this run does not exist")
             except (OSError, HarnessError) as e:
                 problems.append(one_line(e))
-        made: list[dict[str, Any]] = []
+        compared: dict[str, Any] = {"sides": [], "comparisons": [], "tables": [], "no_plots": ""}
+        drawn: Sequence[Figure] = ()
         if len(runs) > 1 and not problems:
             try:
-                made += self._compared(runs)
+                made, drawn = self._compared(runs)
+                compared |= made
             except HarnessError as e:
                 problems.append(one_line(e))
         return render(
             "compare.html",
             title="Comparison",
             selection=selection,
-            comparisons=made,
             problems=problems,
             most_drawn=MOST_DRAWN,
-            **_plots([Article((), one["figures"], ()) for one in made]),
+            **compared,
+            **_plots([Article((), drawn, ())]),
         )
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
@@ -238,30 +247,24 @@ class Views:
     def _finished(self, path: str, _changed_ns: int) -> Sequence[FinishedRun]:
         return side(str(self._root / path))
 
-    def _compared(self, runs: Sequence[Sequence[FinishedRun]]) -> list[dict[str, Any]]:
-        first, *others = named_apart(runs)
-        made: list[dict[str, Any]] = []
-        for number, other in enumerate(others, 1):
-            letter = compare_report.letter(number)
-            with _HEAVY, run_files.reading_run("the runs"):
-                one = compare(first, other)
-                tables = [_table_of(some, letter, one.headline) for some in change_text.parted(one)]
-                made.append(
-                    {
-                        "letter": letter,
-                        "sides": (self._named("A", first), self._named(letter, other)),
-                        "headline": _headline(one, letter),
-                        "tables": [table for table in tables if table["rows"]],
-                        "folded": change_text.folded(change_text.parted(one)[1]),
-                        "facts": compare_report.facts(one, letter),
-                        "reasons": reasons(one, letter),
-                        "differences": differences(one, letter),
-                    }
-                )
-            sides = {"A": first[0], letter: other[0]}
-            drawn, why = self._plots_of_sides(sides) if number <= MOST_DRAWN else ((), "")
-            made[-1] |= {"figures": drawn, "no_plots": why}
-        return made
+    def _compared(
+        self, runs: Sequence[Sequence[FinishedRun]]
+    ) -> tuple[Mapping[str, Any], Sequence[Figure]]:
+        """Compares each further side with the first. Returns the template's values, and plots of the sides."""
+        sides = {compare_report.letter(place): side for place, side in enumerate(named_apart(runs))}
+        (_, first), *others = sides.items()
+        with _HEAVY, run_files.reading_run("the runs"):
+            made = {letter: compare(first, other) for letter, other in others}
+            shown = {
+                "sides": [
+                    one for letter, side in sides.items() for one in self._named(letter, side)
+                ],
+                "comparisons": [_comparison(one, letter) for letter, one in made.items()],
+                "tables": _tables(made),
+            }
+        drawn = {letter: side[0] for letter, side in list(sides.items())[:MOST_DRAWN]}
+        plots, problem = self._plots_of_sides(drawn)
+        return {**shown, "no_plots": problem}, plots
 
     def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
         """Returns the plots that show the first run of each side, and the reason why the plots cannot be drawn; "" if
@@ -305,37 +308,56 @@ class Views:
         self,
         view: str,
         selection: Selection,
-        draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
+        draw: Callable[[Sequence[Row], Addresses, str], Sequence[Article]],
         most: int,
     ) -> str:
         """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
+        mixed = choices(rows)
         with reading("the numbers of these runs cannot be drawn"):
-            articles = draw(rows[:most], _linked)
+            articles = draw(rows[:most], _address, "use the filters above")
         return render(
             "articles.html",
             title=view.capitalize(),
             view=f"/{view}",
             selection=selection,
             choices=choices([e.row for e in entries.values() if e.row is not None]),
+            mixed={name: mixed[name] for name in _MIXED if len(mixed[name]) > 1},
             found=len(rows),
             drawn=min(len(rows), most),
             **_plots(articles),
         )
 
-    def studies(self) -> str:
-        found = [
-            e for e in self._index.entries().values() if e.study is not None and e.inside is None
+    def studies(self, selection: Selection) -> str:
+        every = [
+            (e, self._summary(e.path, e.study, studies.changed_ns(self._root, e)))
+            for e in self._index.entries().values()
+            if e.study is not None and e.inside is None
         ]
-        shown = found[:MOST_LISTED]
+        found = [
+            (entry, about)
+            for entry, about in every
+            if selection.kind in ("", entry.study)
+            and (not selection.model or selection.model in about.models)
+            and selection.finds((entry.path, entry.study or "", about.workload, about.outcome))
+        ]
         return render(
             "studies.html",
             title="Studies",
             verbs=list(STUDIES.values()),
-            rows=[(entry, studies.summary(self._root, entry)) for entry in shown],
-            left_out=len(found) - len(shown),
+            selection=selection,
+            choices={
+                "kind": sorted({entry.study or "" for entry, _ in every}),
+                "model": sorted({model for _, about in every for model in about.models}),
+            },
+            rows=found[:MOST_LISTED],
+            total=len(every),
+            left_out=max(0, len(found) - MOST_LISTED),
         )
+
+    def _read_summary(self, path: str, study: str, _changed_ns: int) -> Summary:
+        return studies.summary(self._root, Entry(path, "", study=study))
 
     def study(self, path: str) -> str:
         entry = self._index.entry(path)
@@ -362,21 +384,57 @@ class Views:
         return self._machines.page(selection, all_settings=all_settings)
 
 
-def _table_of(changes: Sequence[Change], letter: str, headline: Change | None) -> Mapping[str, Any]:
-    """Returns the template's values for a table of changes on one scale. letter: the second side's letter."""
-    rows = [change_text.row_in_words(change) for change in changes]
-    table = Table("", "", "", change_text.columns(letter), rows)
-    scale = Scale(changes, headline)
-    images = [(bar(change, scale), verdict_chip(change)) for change in changes]
+def _comparison(one: Comparison, letter: str) -> Mapping[str, Any]:
+    """Returns the template's values for the judgement of a side. letter: the side's letter."""
     return {
-        "heads": [column.name for column in table.columns],
-        "scale": scale.axis,
-        "rows": list(zip(cells(table), images, strict=True)),
+        "letter": letter,
+        "headline": _headline(one, letter) + why(one),
+        "facts": compare_report.facts(one, letter),
+        "reasons": reasons(one, letter),
+        "differences": differences(one, letter),
     }
 
 
-def _linked(row: Row) -> str:
-    return pages.anchor(named(row), url("run", row["folder"]).unescape())
+def _tables(made: Mapping[str, Comparison]) -> Sequence[Mapping[str, Any]]:
+    """Returns the template's values for the table of the main numbers and the folded table of the others.
+
+    made: comparisons with the first side, by the letter of the second side.
+    """
+    main = {change.name for one in made.values() for change in change_text.parted(one)[0]}
+    by_name: dict[str, list[tuple[str, Change]]] = {}
+    for letter, one in made.items():
+        for change in chain(*change_text.parted(one)):
+            by_name.setdefault(change.name, []).append((letter, change))
+    parts = (
+        [pair for name, pairs in by_name.items() if (name in main) is is_main for pair in pairs]
+        for is_main in (True, False)
+    )
+    return [_table_of(part, list(made)) for part in parts if part]
+
+
+def _table_of(changes: Sequence[tuple[str, Change]], letters: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the template's values for a table of changes on one scale. If A is compared with several sides, a column
+    has the letter of the side. changes: with the letter of the second side.
+    """
+    scale = Scale([change for _, change in changes])
+    has_several = len(letters) > 1
+    columns = change_text.columns("other" if has_several else letters[0])
+    rows = [list(change_text.row_in_words(change)) for _, change in changes]
+    if has_several:
+        columns.insert(1, Column("side"))
+        for row, (letter, _) in zip(rows, changes, strict=True):
+            row.insert(1, letter)
+    images = [(bar(change, scale), verdict_chip(change)) for _, change in changes]
+    return {
+        "columns": columns,
+        "scale": scale.axis,
+        "rows": list(zip(cells(Table("", "", "", columns, rows)), images, strict=True)),
+        "folded": change_text.folded([change for _, change in changes]),
+    }
+
+
+def _address(row: Row) -> str:
+    return url("run", row["folder"]).unescape()
 
 
 def _headline(comparison: Comparison, letter: str) -> str:

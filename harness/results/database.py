@@ -50,13 +50,19 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ttft_p99_ns": ("INTEGER", "tokens", "ttft_ns", "p99"),
     "tpot_p50_ns": ("INTEGER", "tokens", "tpot_ns", "p50"),
     "tpot_p99_ns": ("INTEGER", "tokens", "tpot_ns", "p99"),
+    "accuracy_unit": ("TEXT", "accuracy", "unit"),
+    "settings": ("TEXT",),
 }
 """Maps a column to its SQL type and to the keys of its value in result.json. `columns_of` sets the other columns.
 
-peak: the load that `peak` found, if a run confirmed it.
+peak: the load that `peak` found, if a run confirmed it. settings: a JSON object with the settings that repeats of a run
+share, from the plan and the backend's description.
 """
 
 COLUMNS = tuple(_COLUMNS)
+
+_PLANNED = ("instances", "threads", "max_batch", "dispatch", "batch_wait_ns")
+"""Keys of the plan that the user may set."""
 
 _CONDITIONS = {
     "model": "model GLOB ?",
@@ -107,8 +113,18 @@ def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None
         "reasons": " ".join(reason["code"] for reason in result["reasons"]),
         "joules_per_sample": energy.get("joules_per_sample"),
         "energy_source": energy.get("source"),
+        "settings": _settings(result),
     }
     return {name: values[name] for name in COLUMNS}
+
+
+def _settings(result: Mapping[str, Any]) -> str | None:
+    """Returns the value of the column `settings`; None if the run recorded neither a plan nor a description."""
+    plan = result.get("plan") or {}
+    described = result.get("backend_description") or {}
+    found = {name: plan[name] for name in _PLANNED if name in plan}
+    plain = {name: one for name, one in described.items() if isinstance(one, str | int | float)}
+    return json.dumps({**plain, **found}) if plain or found else None
 
 
 def content_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from harness.browse import index, views
+from harness.browse import index, studies, views
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.browse.index import STUDIES
@@ -354,6 +354,63 @@ def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: Te
     assert found == ["15", "14"]
 
 
+def made_studies(results: Path) -> None:
+    """Writes an unfinished peak and a grid of another model."""
+    peak = {"scenario": "server", "backend": "ort", "model": "digits", "slo": "p99=10ms"}
+    told = {**peak, "peak": None, "finished": True, "unit": "queries/s"}
+    grid = {
+        "config": {"scenario": "offline"},
+        "axes": {"model": ["resnet"], "batch": [1, 2]},
+        "fastest": "73,871 samples/s with batch 2",
+    }
+    for path, content in (("one.partial/peak.json", told), ("two/grid.json", grid)):
+        (results / path).parent.mkdir()
+        (results / path).write_text(json.dumps(content))
+
+
+def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: a peak had no bound, and a grid had the sizes of its axes."""
+    made_studies(results)
+    text = page(client, "/studies").replace("\u00a0", " ")
+    assert 'class="outcome">p99 ≤ 10 ms: no peak</td>' in text
+    assert 'class="outcome">73,871 samples/s with batch 2</td>' in text
+    assert '<span class="chip uncertain">unfinished</span>' in text
+    assert '<span class="chip quiet">finished</span>' in text
+    # The time leads to the study, too.
+    assert re.search(r'class="moment"><a href="/study/two">\d{4}-', text)
+
+
+@pytest.mark.parametrize(
+    ("query", "paths"),
+    [
+        ("", ["one.partial", "two"]),
+        ("?kind=peak", ["one.partial"]),
+        ("?model=resnet", ["two"]),
+        ("?text=73,871+GRID", ["two"]),
+        ("?kind=peak&model=resnet", []),
+        ("?kind=%3Cb%3E", []),
+    ],
+)
+def test_the_query_filters_the_list_of_studies(
+    results: Path, client: TestClient, query: str, paths: list[str]
+) -> None:
+    made_studies(results)
+    text = page(client, f"/studies{query}")
+    found = re.findall(r'class="name"><a href="/study/([^"]+)"', text)
+    assert sorted(found) == paths
+    assert ("No study matches" in text) is (not paths)
+    assert ('<a href="/studies">Clear</a>' in text) is bool(query)
+
+
+def test_studies_are_counted_in_the_singular_and_plural(results: Path, client: TestClient) -> None:
+    made_studies(results)
+    assert ">2 studies." in page(client, "/studies")
+    shutil.rmtree(results / "two")
+    assert ">1 study." in page(client, "/studies")
+
+
 def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClient) -> None:
     side = results / "again"
     side.mkdir()
@@ -430,25 +487,38 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     assert '<td data-head="change" class="number">' in first
 
 
-def test_a_comparison_draws_both_runs_in_each_plot(client: TestClient) -> None:
-    """Bug: only the static page of `compare --out` had plots."""
+def test_a_comparison_draws_all_sides_in_each_plot(client: TestClient) -> None:
+    """Bug: three runs had the plots of two pairs, one pair after the other."""
     pytest.importorskip("plotly")
     text = page(client, f"{PAIR}&run=server")
     drawn = json.loads(text.partition('id="figures">')[2].partition("</script>")[0])
     names = [list(dict.fromkeys(trace["name"] for trace in plot["data"])) for plot in drawn]
-    assert names[:4] == [["A: closed-loop", "B: closed-loop-again"]] * 4
-    assert names[4:] == [["A: closed-loop", "C: server"]] * 4
+    assert names == [["A: closed-loop", "B: closed-loop-again", "C: server"]] * 4
     places = re.findall(r'id="plot-(\d+)" role="img" aria-label="([^:]+):', text)
     titles = ["Latency distribution", "Tail", "Over time", "Where the time goes"]
-    assert places == [(str(i), title) for i, title in enumerate(titles * 2)]
+    assert places == [(str(i), title) for i, title in enumerate(titles)]
     assert text.index(f'src="/assets/{plotly_script()[1]}"') < text.index("/assets/page.js")
+
+
+def test_three_runs_share_one_table_with_a_row_per_side(client: TestClient) -> None:
+    """Bug: three runs had a table for each pair, so that B could not be compared with C."""
+    main_table, folded = re.findall(
+        '<table class="changes">.*?</table>', page(client, f"{PAIR}&run=server"), re.DOTALL
+    )
+    rows = re.findall(r'<th scope="row">(.*?)</th>\n<td data-head="side">(.)</td>', main_table)
+    assert rows[:4] == [("p90", "B"), ("p90", "C"), ("p99", "B"), ("p99", "C")]
+    assert '<td data-head="side">C</td>' in folded
+    text = page(client, f"{PAIR}&run=server")
+    assert text.count("<b>A</b>") == 1
+    assert [f"{letter} against A</h2>" in text for letter in "BC"] == [True, True]
+    assert 'data-head="side"' not in page(client, PAIR)
 
 
 def test_a_comparison_reads_the_samples_for_few_plots_and_once(
     client: TestClient, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: each additional run made the page slower, and the number of runs had no limit."""
-    reads = []
+    reads: list[list[str]] = []
 
     def draw(folders: dict[str, Path]) -> list[Figure]:
         reads.append(list(folders))
@@ -460,8 +530,8 @@ def test_a_comparison_reads_the_samples_for_few_plots_and_once(
     address = "/compare?run=closed-loop" + "".join(f"&run=copy-{number}" for number in range(6))
     for _ in range(2):
         text = page(client, address)
-        assert "Plots are drawn for the first 4 comparisons only." in text
-    assert len(reads) == views.MOST_DRAWN
+        assert "The plots show the first 6 sides only." in text
+    assert [len(sides) for sides in reads] == [views.MOST_DRAWN]
 
 
 def test_a_comparison_without_samples_keeps_its_table(results: Path, client: TestClient) -> None:
@@ -511,6 +581,9 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
     text = html.unescape(page(client, "/run/server-2"))
     assert "/files/server-2/report.html" in text
     assert "/compare?run=server&run=server-2" in text
+    # Bug: an INVALID run was the baseline.
+    edit(results / "server", verdict="INVALID")
+    assert "Compare with the previous" not in page(client, "/run/server-2")
     assert "/history?scenario=server&backend=ort&model=digits&machine=machine" in text
     report = client.get("/files/server-2/report.html")
     assert "sandbox allow-scripts" in report.headers["content-security-policy"]
@@ -580,11 +653,30 @@ def test_every_run_in_a_table_leads_to_its_page(
     text = page(client, f"/{view}")
     linked = {
         html.unescape(name): address
-        for address, name in re.findall(r'<td[^>]*><a href="(/run/[^"]+)">([^<]+)</a></td>', text)
+        for address, name in re.findall(r'<a href="(/run/[^"]+)">([^<]+)</a>', text)
     }
     assert {"server", "a b%&"} <= linked.keys()
     for name, address in linked.items():
         assert f"<title>{html.escape(name)}" in page(client, address)
+
+
+@pytest.mark.parametrize("view", ["history", "pareto"])
+def test_page_of_several_scenarios_has_a_link_for_each(client: TestClient, view: str) -> None:
+    """Bug: the page named options of the command line instead."""
+    text = html.unescape(page(client, f"/{view}?backend=ort"))
+    for scenario in ("offline", "server", "single-stream"):
+        assert f'<a href="/{view}?scenario={scenario}&backend=ort">{scenario}</a>' in text
+    assert "Scenario: <a" not in page(client, f"/{view}?scenario=offline")
+
+
+def test_page_that_lacks_workloads_refers_to_its_filters(results: Path, client: TestClient) -> None:
+    for number in range(13):
+        for day in (1, 2):
+            run = results / f"more-{number}-{day}"
+            shutil.copytree(RUNS / "offline", run)
+            edit(run, model=f"model-{number}", started=f"2026-01-0{day}T00:00:00.000+00:00")
+    text = page(client, "/history?scenario=offline")
+    assert "1 more workload is not shown: use the filters above." in text
 
 
 def test_differences_between_machines_are_shown_first(results: Path, client: TestClient) -> None:
@@ -611,12 +703,34 @@ def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: Te
         file.write_text(json.dumps(content))
     shown = page(client, "/machines?all=1")
     # The column's head contains the name of the host.
-    assert shown.count('<th scope="col">machine<br>') == 2
+    assert shown.count('<th scope="col">machine</th>') == 2
     assert "newest of 2 runs" in shown
     assert "newest of 3 runs" in shown
     assert "<td>25.3\u00a0GB</td>" in shown  # Bug: 25276514304
     # The page shows no seeds, because seeds belong to a run and not to the machine.
     assert "seeds" not in shown
+
+
+def test_the_page_of_machines_begins_with_what_each_machine_can_do(
+    results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the page was a list of settings, without the measured peaks."""
+    for file in results.glob("*/environment.json"):
+        content = json.loads(file.read_text())
+        content["machine"] |= {"fingerprint": "f00", "memory_bytes": 25276514304}
+        file.write_text(json.dumps(content))
+    assert '<p class="headline">Peaks not measured</p>' in page(client, "/machines")
+    study = results / "peaks"
+    study.mkdir()
+    (study / "machine.json").write_text('{"fingerprint": "f00", "machine": {"cpu": "processor"}}')
+    monkeypatch.setattr(studies, "peaks_line", lambda _: "fp32 208 GFLOP/s on 2 threads")
+    shown = page(client, "/machines")
+    assert "<h1>Machine · machine</h1>" in shown
+    assert '<p class="headline">fp32 208 GFLOP/s on 2 threads</p>' in shown
+    assert "processor, 2 usable cores, 25.3\u00a0GB memory" in shown
+    assert '<a href="/study/peaks">' in shown
+    listed = page(client, "/studies")
+    assert 'class="outcome">fp32 208 GFLOP/s on 2 threads</td>' in listed
 
 
 def test_a_single_machine_has_its_groups_side_by_side(results: Path, client: TestClient) -> None:

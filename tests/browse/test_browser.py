@@ -111,11 +111,48 @@ def _elsewhere(url: str) -> list[str]:
     return [] if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", url) else [url]
 
 
-def test_plots_of_several_comparisons_have_equal_axes(page: Page, address: str) -> None:
-    """Bug: B against A and C against A had different axes, so B could not be compared with C."""
+def test_marks_of_an_axis_do_not_cause_new_marks(page: Page, address: str) -> None:
+    """Bug: on a phone, marks that changed the margins were replaced without end, and the page never loaded."""
     page.goto(f"{address}{PAGES['compare']}")
-    ranges = """[3, 7].map(i => document.getElementById(`plot-${i}`)._fullLayout).map(l => l && l.yaxis.range.join())"""
-    page.wait_for_function(f"(r => r[0] && r[0] === r[1])({ranges})")
+    axis = "document.getElementById('plot-0')._fullLayout.xaxis"
+    page.wait_for_function(f"{axis}.ticktext")
+    changed = """async () => {
+        const place = document.getElementById("plot-0");
+        await Plotly.relayout(place, {"xaxis.tickvals": [1], "xaxis.ticktext": ["one"]});
+        await new Promise((done) => setTimeout(done, 500));
+        return place._fullLayout.xaxis.ticktext;
+    }"""
+    assert page.evaluate(changed) == ["one"]
+
+
+def test_a_head_of_the_table_of_pareto_sorts_its_rows(page: Page, address: str) -> None:
+    page.goto(f"{address}/pareto?text=closed")
+    table = page.locator("table.sortable").first
+    # The runs are repeats, so the table has one row: a second one is larger, and a third one lacks the number.
+    table.evaluate("""table => {
+        for (const value of ["1e12", ""]) {
+            const row = table.rows[1].cloneNode(true);
+            row.cells[3].innerHTML = value ? `<data value="${value}">most</data>` : "-";
+            table.tBodies[0].append(row);
+        }
+    }""")
+    head = table.locator("th").nth(3)
+    order = "table => [...table.rows].slice(1).map(row => row.cells[3].textContent)"
+    for direction, place in (("ascending", 1), ("descending", 0)):
+        head.get_by_role("button").click()
+        expect(head).to_have_attribute("aria-sort", direction)
+        texts = table.evaluate(order)
+        assert (texts[place], texts[2]) == ("most", "-")
+
+
+def test_a_point_of_the_history_opens_its_run(page: Page, address: str) -> None:
+    page.goto(f"{address}/history?text=closed")
+    page.wait_for_selector(".plot[data-follows]")
+    page.evaluate("""() => {
+        const place = document.querySelector(".plot[data-follows]");
+        place.emit("plotly_click", {points: [{data: place.data[0], pointIndex: 0}]});
+    }""")
+    page.wait_for_url("**/run/**")
 
 
 def test_tips_have_units_and_the_colours_of_their_series(page: Page, address: str) -> None:

@@ -90,6 +90,16 @@ def test_values_of_a_wrong_type_become_a_reason_or_are_absent(
         assert all(n is None or abs(n) < 1e300 for n in numbers)
 
 
+@pytest.mark.parametrize(("length", "is_known"), [(100, True), (5_000, False)])
+def test_settings_are_whole_or_unknown(results: Path, length: int, is_known: bool) -> None:
+    edit(results / "server", backend_description={"device": "x" * length})
+    row = Index(results).entries()["server"].row
+    assert row is not None
+    known = json.loads(row["settings"] or "{}")
+    assert bool(known) is is_known
+    assert known.get("threads") == (1 if is_known else None)
+
+
 @pytest.mark.parametrize("name", [b"r\xff", b"line\n", b"\x1b[31m"])
 def test_a_name_unusable_in_a_url_is_listed_as_a_problem(results: Path, name: bytes) -> None:
     os.rename(os.fsencode(results / "server"), os.fsencode(results) + b"/" + name)  # noqa: PTH104

@@ -22,7 +22,9 @@ def no_number(_context: Any, _request: Any, _nth: int) -> Any:
 @pytest.mark.parametrize(
     ("behaviour", "kind", "told"),
     [
-        pytest.param(refuse("UNAVAILABLE", "busy"), "reset", "first failure: busy", id="unavailable"),
+        pytest.param(
+            refuse("UNAVAILABLE", "busy"), "reset", "first failure: busy", id="unavailable"
+        ),
         pytest.param(
             refuse("RESOURCE_EXHAUSTED", "too many"),
             "refused",

@@ -32,6 +32,17 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_settings_of_a_row_are_those_that_repeats_share(tmp_path: Path) -> None:
+    plan = {"threads": 2, "max_batch": 8, "pinned": [0, 1], "dispatcher": "shared"}
+    described = {"precision": "float32", "threads": 9, "shapes": {"x": 1}}
+    run = stored_result("2026-01-01T10:00:00.000+00:00", plan=plan, backend_description=described)
+    database.add(tmp_path, "run", run)
+    database.add(tmp_path, "unknown", stored_result("2025-01-01T10:00:00.000+00:00"))
+    known, unknown = database.newest_first(tmp_path)
+    assert json.loads(known["settings"]) == {"precision": "float32", "threads": 2, "max_batch": 8}
+    assert unknown["settings"] is None
+
+
 def listed(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert main(["runs", "--results", str(results), "--format", "json", *words]) == 0
     return [row["folder"] for row in json.loads(capsys.readouterr().out)]

@@ -78,6 +78,9 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
         yield Table("peaks", "Peaks", about, heads, rows, notes)
 
 
+NO_RATE = "no rate was measured"
+
+
 def peaks_line(content: Content) -> str:
     """States the highest rate of each precision and of the memory in one sentence; '' if no rate was measured."""
     points = [point for point in record.points(content) if not point.missing]

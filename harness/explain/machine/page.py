@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS, counted
 from harness.explain.machine import record
-from harness.explain.machine.arithmetic import Key, best_points, peaks_line
+from harness.explain.machine.arithmetic import NO_RATE, Key, best_points, peaks_line
 from harness.explain.machine.record import Content
 from harness.explain.machine.tables import tables
 from harness.machine.characterise import peaks
@@ -37,7 +37,7 @@ def articles(content: Content) -> list[Article]:
 def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
     yield heading(["Machine", machine["cpu"]])
-    yield page.headline(peaks_line(content) or "no rate was measured")
+    yield page.headline(peaks_line(content) or NO_RATE)
     cores = counted(machine["cores_usable"], "core")
     yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})
     plan = content["plan"]

@@ -41,7 +41,7 @@ def folded(changes: Sequence[Change]) -> str:
     """Returns the title of the collapsed changes on a page: '19 other numbers: 2 worse'."""
     counts = {verdict: sum(c.verdict == verdict for c in changes) for verdict in (WORSE, BETTER)}
     judged = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{counted(len(changes), 'other number')}{judged and f': {judged}'}"
+    return f"{counted(len({c.name for c in changes}), 'other number')}{judged and f': {judged}'}"
 
 
 def columns(other: str = "B") -> list[Column]:
@@ -79,13 +79,43 @@ def _quantity(value: float, unit: str) -> str:
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
 
-def why_undecided(change: Change) -> str:
-    """Returns in one sentence why the verdict is `undecided`; '' for any other verdict."""
-    if change.verdict != UNDECIDED or change.is_scheduled:
-        return ""
+def why(change: Change) -> str:
+    """Returns the reason for the verdict in one sentence."""
+    if change.verdict is None:
+        return "The sides cannot be compared, so nothing is ranked."
+    if change.is_scheduled and change.verdict in (SAME, UNDECIDED):
+        return "The schedule sets this number on both sides."
+    judged = _percent(change.noise).removeprefix("+")
+    if change.verdict in (BETTER, WORSE):
+        return _why_judged(change, judged)
+    if change.verdict == UNDECIDED:
+        return _why_undecided(change, judged)
+    return _why_same(change, judged)
+
+
+def _why_same(change: Change, judged: str) -> str:
+    if change.noise == 0:
+        return "The interval includes a change of 0."
+    if (
+        change.low is not None
+        and change.high is not None
+        and max(-change.low, change.high) <= ALIKE
+    ):
+        return f"The whole interval lies within ±{ALIKE * 100:.0f} %."
+    return f"The change is not above the noise of {judged}."
+
+
+def _why_judged(change: Change, judged: str) -> str:
+    if change.noise == 0:
+        return "The interval excludes a change of 0."
+    if change.low is None or change.high is None:
+        return f"The change is above {judged}, which equal runs have never shown."
+    return f"The interval excludes a change of 0, and the change is above the noise of {judged}."
+
+
+def _why_undecided(change: Change, judged: str) -> str:
     if math.isinf(change.noise):
         return "The noise between the runs is unknown, so nothing is judged."
-    judged = _percent(change.noise).removeprefix("+")
     if change.low is None or change.high is None:
         return f"Without an interval, only a change above {judged} is judged."
     if change.low <= 0 <= change.high:

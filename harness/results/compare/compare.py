@@ -14,8 +14,13 @@ from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference, Refusal
 from harness.results.compare.finished import FinishedRun
-from harness.results.compare.noise import EXTREME, Noise, noise_of
-from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs, pooled_variance
+from harness.results.compare.noise import Noise, noise_of
+from harness.results.evidence.between_runs import (
+    EXTREME,
+    LEAST_FREEDOM,
+    between_runs,
+    pooled_variance,
+)
 from harness.results.evidence.stages import STAGES
 from harness.results.numbers import SPEEDS, Number, deciding_number
 from harness.types import Array

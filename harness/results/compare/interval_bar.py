@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from harness.core.units import show_percent
+from harness.results.compare.change_text import size
 from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
@@ -17,24 +18,19 @@ _AT_FACTOR = 2
 _ROUNDING = 1e-9
 
 _WITHIN, _SQUEEZE = 0.75, 4.0
-"""The scale contains at least this share of the rows. A row that needs more than _SQUEEZE times that scale would squeeze
-the other rows, so its interval is cut off with an arrow.
+"""The scale contains about this share of the rows. A row that needs more than _SQUEEZE times that scale would squeeze
+the other rows, so it is cut off with an arrow, and the image states its value.
 """
 
 
 class Scale:
     """Logarithmic scale with `no change` in the middle."""
 
-    def __init__(self, changes: Sequence[Change], headline: Change | None = None) -> None:
-        """Finds the ends of the scale. headline: change whose estimate is on the scale, even if it is far larger than
-        the others.
-        """
+    def __init__(self, changes: Sequence[Change]) -> None:
         ends = sorted(_end(change) for change in changes if change.has_ratio)
-        most = _SQUEEZE * ends[math.ceil(len(ends) * _WITHIN) - 1] if ends else 0.0
-        fitting = [end for end in ends if end <= most]
-        if headline in changes and headline is not None and headline.has_ratio:
-            fitting.append(abs(_log(headline.change)))
-        widest = max(fitting, default=0.0) - _ROUNDING
+        # Rounded down, so that the larger one of two or three rows may be cut off, too.
+        most = _SQUEEZE * ends[max(0, int(len(ends) * _WITHIN) - 1)] if ends else 0.0
+        widest = max((end for end in ends if end <= most), default=0.0) - _ROUNDING
         self._factor = next((end for end in _ENDS if math.log(end) >= widest), _ENDS[-1])
         self._end = math.log(self._factor)
 
@@ -65,7 +61,7 @@ class Scale:
 
     def image(self, change: Change) -> str:
         """Returns an SVG in the colour of the surrounding text; '' if the change has no ratio. The table row repeats
-        the numbers as text.
+        the numbers as text. An estimate beyond the scale stands next to its arrow.
         """
         if not change.has_ratio:
             return ""
@@ -86,9 +82,12 @@ class Scale:
             if beyond:
                 arrow = f"M{back} 3L{tip} {middle:g}L{back} 13z"
                 parts.append(f'<path d="{arrow}" fill="currentColor"/>')
+        if abs(_log(change.change)) > self._end:
+            x, anchor = (12, "start") if change.change < 0 else (_WIDTH - 12, "end")
+            parts.append(f'<text x="{x}" y="12" text-anchor="{anchor}">{size(change)}</text>')
         return (
             f'<svg class="interval" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-            f'stroke="currentColor" aria-hidden="true">{"".join(parts)}</svg>'
+            f'stroke="currentColor" font-size="12" aria-hidden="true">{"".join(parts)}</svg>'
         )
 
     def _x(self, share: float) -> float:

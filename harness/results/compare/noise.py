@@ -18,15 +18,15 @@ from harness.errors import ConfigError
 from harness.results import database, records
 from harness.results.compare import comparable
 from harness.results.compare.finished import FinishedRun
-from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs
+from harness.results.evidence.between_runs import (
+    EXTREME,
+    LEAST_FREEDOM,
+    SMALLEST_CHANGE,
+    between_runs,
+)
 from harness.results.numbers import speeds
 from harness.results.run_files import read_files, reading_run
 from harness.types import Array
-
-SMALLEST_CHANGE = 0.02
-"""A change below this share is never judged, because differences in a process's memory addresses alone can cause such a
-change.
-"""
 
 LEAST_EQUAL_RUNS = 10
 """The largest difference between earlier equal runs counts as noise only if at least this many earlier equal runs
@@ -38,12 +38,6 @@ _MOST_UNLIKE = 0.5
 
 _MOST_READ = 100
 """At most this many earlier runs are read, newest first."""
-
-EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
-"""Maps a kind of number to a change, as a share, that equal runs have never shown on any machine: factors of 2, 4 and
-10.
-With one run per side, only larger changes get a verdict. Source: benchmarks/equal_runs.py.
-"""
 
 
 class Noise(NamedTuple):

@@ -27,6 +27,7 @@ from harness.results.pages import heading, page
 from harness.results.pages.figures import distributions, stage_means
 from harness.results.pages.page import Article, Figure, Html
 from harness.results.pages.timeline import p99_over_time
+from harness.results.pages.words import words
 from harness.results.run_files import read_files, reading_run
 from harness.results.seal.digests import PAGE
 
@@ -63,6 +64,7 @@ def _head(
     names = " and ".join(escape(runs[0].name) for runs in sides.values())
     yield f"<h1>Comparison of {names}</h1>"
     yield page.headline(report.verdict(comparison, other))
+    yield why(comparison)
     yield '<div class="beside">'
     for letter, runs in sides.items():
         yield f"<section>{''.join(_card(letter, run, out) for run in runs)}</section>"
@@ -100,26 +102,26 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
     """Returns one run's answer, with a link to the run's page."""
     answer = answer_of(run.result)
     name = page.link(run.name, run.folder / PAGE, out)
-    words = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
+    about = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
     facts = page.facts({"answer": answer.headline, **answer_rows(run.result)})
     badges = heading.badges(answer.verdict, doubted=heading.is_doubted([run.result]))
     shown = name if isinstance(name, Html) else escape(name)
-    return f'<h2>{letter}: {shown} {badges}</h2><p class="quiet">{escape(words)}</p>{facts}'
+    return f'<h2>{letter}: {shown} {badges}</h2><p class="quiet">{escape(about)}</p>{facts}'
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
     """Yields a table with the numbers that readers look for, then a collapsed table with all other numbers."""
     first, others = change_text.parted(comparison)
     yield "<h2>Changes</h2>"
-    yield _table(first, other, comparison.headline)
+    yield _table(first, other)
     if others:
         yield f"<details><summary>{escape(change_text.folded(others))}</summary>"
-        yield _table(others, other, None)
+        yield _table(others, other)
         yield "</details>"
 
 
-def _table(changes: Sequence[Change], other: str, headline: Change | None) -> str:
-    rows, scale = [], Scale(changes, headline)
+def _table(changes: Sequence[Change], other: str) -> str:
+    rows, scale = [], Scale(changes)
     for change in changes:
         *cells, _ = change_text.row_in_words(change)
         rows.append((*cells, bar(change, scale), verdict_chip(change)))
@@ -143,9 +145,17 @@ def bar(change: Change, scale: Scale) -> Html:
 
 
 def verdict_chip(change: Change) -> Html:
-    """Returns the verdict as a chip. A chip with `undecided` shows the reason on hover and focus."""
+    """Returns the verdict as a chip, which shows the reason on hover and focus."""
     *_, verdict = change_text.row(change)
-    return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why_undecided(change) or "")
+    return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why(change))
+
+
+def why(comparison: Comparison) -> str:
+    """Returns the reason for the main number's verdict as HTML; "" if the sides are not ranked."""
+    if comparison.verdict is None or comparison.headline is None:
+        return ""
+    text = f"{words(comparison.headline.name)}: {change_text.why(comparison.headline)}"
+    return f'<p class="quiet">{escape(text)}</p>'
 
 
 def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:

@@ -1,7 +1,7 @@
 """Computes means over several runs of one configuration, and the noise between them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,17 @@ interval of their mean would extend six times the distance between the runs to e
 
 LEAST_RUNS = LEAST_FREEDOM + 1
 """With fewer runs of one configuration, no interval over runs is reported."""
+
+SMALLEST_CHANGE = 0.02
+"""A change below this share is never judged, because differences in a process's memory addresses alone can cause such a
+change.
+"""
+
+EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
+"""Maps a kind of number to a change, as a share, that equal runs have never shown on any machine: factors of 2, 4 and
+10.
+With one run per side, only larger changes get a verdict. Source: benchmarks/equal_runs.py.
+"""
 
 
 def between_runs(

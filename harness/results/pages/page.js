@@ -253,6 +253,18 @@ function equalRanges() {
   }
 }
 
+/* Returns the addresses to which the points of a trace lead. */
+function links(trace) {
+  return (trace.meta && trace.meta.links) || [];
+}
+
+/* Opens the page of the point under the pointer. The table has the same links for the keyboard. */
+function openPoint(event) {
+  const [point] = event.points;
+  const address = links(point.data)[point.pointIndex];
+  if (address) location.assign(address);
+}
+
 function draw(printing) {
   const all = figures.map((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
@@ -264,7 +276,13 @@ function draw(printing) {
     const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
     return drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
       mark(place, figure.layout);
-      if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
+      if (!place.dataset.follows) {
+        // New marks may change the margins, and thereby the number of marks: marking again would never end.
+        place.on("plotly_relayout", (update) => {
+          if (Object.keys(update).some((name) => !/\.tick(vals|text)$/.test(name))) mark(place, figure.layout);
+        });
+        place.on("plotly_click", openPoint);
+      }
       place.dataset.follows = "yes";
     });
   });
@@ -315,6 +333,37 @@ function reachable() {
   }
 }
 
+/* Returns the value by which a cell is sorted: that of its element `data`, or its text. */
+function sortValue(cell) {
+  const data = cell.querySelector("data");
+  return data ? Number(data.value) : cell.textContent;
+}
+
+/* Returns the order of two cells. A missing number comes last in both directions. */
+function inOrder(one, other, sign) {
+  const [a, b] = [one, other].map(sortValue);
+  if (typeof a === typeof b) return sign * (typeof a === "number" ? a - b : a.localeCompare(b));
+  return typeof a === "number" ? -1 : 1;
+}
+
+/* Sorts the rows of a table by the column of a head, and the other way round at the next click. */
+function sortBy(head) {
+  const table = head.closest("table");
+  const descends = head.ariaSort === "ascending";
+  for (const other of table.rows[0].cells) other.ariaSort = null;
+  head.ariaSort = descends ? "descending" : "ascending";
+  const rows = [...table.rows].slice(1);
+  rows.sort((a, b) => inOrder(a.cells[head.cellIndex], b.cells[head.cellIndex], descends ? -1 : 1));
+  table.tBodies[0].append(...rows);
+}
+
+for (const head of document.querySelectorAll("table.sortable th")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...head.childNodes);
+  button.addEventListener("click", () => sortBy(head));
+  head.append(button);
+}
 for (const fold of document.querySelectorAll("details.numbers")) {
   fold.addEventListener("toggle", () => tabulate(fold, figures[Number(fold.dataset.plot)]), { once: true });
 }

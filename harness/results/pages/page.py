@@ -282,8 +282,12 @@ def aligned_table(
     is_number: Sequence[bool],
     *,
     cards: bool = False,
+    sortable: bool = False,
 ) -> str:
-    """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned."""
+    """Returns an HTML table in the style of `table`. is_number: whether each column is right-aligned.
+
+    sortable: whether page.js makes each head a button that sorts the rows.
+    """
     is_small = cards and len(heads) <= _MOST_SMALL
     cards = cards and not is_small
     kinds = [' class="number"' if number else "" for number in is_number]
@@ -299,8 +303,9 @@ def aligned_table(
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     # A table with two columns fits on any screen, and the cells of a small table may wrap.
-    kind = ' class="many"' if len(heads) > 2 and not is_small else ""
-    kind = ' class="cards"' if cards else kind
+    many = "many" if len(heads) > 2 and not is_small else ""
+    names = ("cards" if cards else many, "sortable" if sortable else "")
+    kind = f' class="{" ".join(filter(None, names))}"' if any(names) else ""
     made = f'<div class="scroll" tabindex="0"><table{kind}><tr>{top}</tr>{body}</table></div>'
     # The chips' explanations lie above the scrolling box, which would cut them off.
     return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
@@ -595,9 +600,15 @@ def _sentence(text: str) -> str:
 
 def link(text: str, target: Path, page: Path) -> str:
     """Returns a link from the page to a file, or plain text if the file does not exist."""
+    found = address(target, page)
+    return text if found is None else anchor(text, found)
+
+
+def address(target: Path, page: Path) -> str | None:
+    """Returns a file's address on the page, escaped for a URL; None if the file does not exist."""
     if not target.is_file():
-        return text
-    return anchor(text, quote(os.path.relpath(target.resolve(), page.parent.resolve())))
+        return None
+    return quote(os.path.relpath(target.resolve(), page.parent.resolve()))
 
 
 def anchor(text: str, address: str) -> str:

@@ -38,9 +38,9 @@ from harness.results.compare.compare import (
 )
 from harness.results.compare.finished import FinishedRun, _percentiles, side
 from harness.results.compare.limits import exit_status, judge, parse_limit
-from harness.results.compare.noise import EXTREME, in_turns
+from harness.results.compare.noise import in_turns
 from harness.results.compare.report import lines, notes
-from harness.results.evidence.between_runs import between_runs
+from harness.results.evidence.between_runs import EXTREME, between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
 from harness.results.numbers import OPEN, Number
 from harness.results.publish.copy import publish

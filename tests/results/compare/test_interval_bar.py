@@ -41,13 +41,17 @@ def test_one_wide_row_does_not_press_the_others_together() -> None:
     assert 120 < low < high < 180
 
 
-def test_the_headline_is_on_the_scale_with_its_axis() -> None:
-    """Bug: the dot of p99, which decided the verdict, was off the scale."""
-    headline, others = change(4.0), [change(0.01)] * 4
-    scale = Scale([headline, *others], headline)
-    assert "circle" in scale.image(headline)
-    assert 'aria-label="scale of the change, x 0.2 to x 5"' in scale.axis
-    assert "circle" not in Scale([headline, *others]).image(headline)
+@pytest.mark.parametrize("others", [1, 2, 4])
+def test_a_far_larger_change_is_cut_off_and_states_its_value(others: int) -> None:
+    """Bug: the largest of two or three changes, and the change of the main number, set the scale of all others."""
+    large, small = change(4.0), [change(0.01)] * others
+    scale = Scale([large, *small])
+    assert scale.marks == ("-5 %", "0 %", "+5 %")
+    assert 'aria-label="scale of the change, -5 % to +5 %"' in scale.axis
+    image = scale.image(large)
+    assert "circle" not in image
+    assert '<text x="168" y="12" text-anchor="end">x 5</text>' in image
+    assert "<text" not in scale.image(small[0])
 
 
 def test_a_table_with_only_large_changes_shows_their_size() -> None:

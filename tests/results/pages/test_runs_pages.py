@@ -1,5 +1,6 @@
 """`runs --history` and `--pareto` draw the right runs."""
 
+import html
 import re
 import sqlite3
 from contextlib import closing
@@ -12,8 +13,9 @@ from harness.cli.main import main
 from harness.results import database
 from harness.results.numbers import Number
 from harness.results.pages.page import Article
+from harness.results.pages.runs.configurations import beats
 from harness.results.pages.runs.history import history
-from harness.results.pages.runs.pareto import beats, pareto
+from harness.results.pages.runs.pareto import pareto
 from harness.results.pages.runs.rows import load_text, numbers, reports_in, run_name
 from harness.results.pages.runs.rows import shown as cell_of
 from tests.builders.refusals import Said
@@ -78,10 +80,10 @@ def test_a_run_is_named_by_its_start() -> None:
         assert run_name(folder) == folder
 
 
-def beaten_by(page: str) -> dict[str, str]:
-    """Maps a run to the run that beats it, from the table of a Pareto front."""
-    row = "<tr><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td><td[^>]*>.*?</td><td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td>"
-    return dict(re.findall(row, page))
+def fronts(article: Article) -> dict[str, str]:
+    """Maps a configuration to its cell about the front."""
+    row = "<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>"
+    return dict(re.findall(row, "".join(article.tail)))
 
 
 def figure(article: Article, title: str) -> Any:
@@ -150,7 +152,10 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     )
     line, crosses = figure(first, "Latency").data
     assert line["name"] == "p99"
-    assert line["x"] == ["01-01 10:00:00", "01-07 10:00:00"]
+    assert line["x"] == ["best", "again"]
+    assert line["meta"] == {"links": ["best/report.html", None]}
+    axis = figure(first, "Latency").layout["xaxis"]
+    assert axis["title"] == "runs in order, named by start (UTC)"
     assert line["y"] == [5, 6]
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
     more = ["Accuracy top1", "Joules per sample rapl:psys"]
@@ -198,9 +203,10 @@ def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
     assert known["closed"] == ("8 in flight", both | latency | {"throughput"})
     assert known["noisy"] == ("", both | {"throughput"})
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
-    (peaks,) = [text(one) for one in found[1:] if "peak at" in text(one)]
-    assert beaten_by(peaks) == {"peak-10": "on the front", "peak-9": "peak-10"}
-    assert "<h1>digits · server · peak at p99=10ms</h1>" in peaks
+    (peaks,) = [one for one in found[1:] if "peak at" in text(one)]
+    assert "<h1>digits · server · ort · peak at p99=10ms</h1>" in text(peaks)
+    plot = figure(peaks, "peak of each configuration")
+    assert sorted(trace["x"][0] for trace in plot.data) == [1500.0, 1600.0]
 
 
 def test_a_database_of_the_first_version_is_read_and_completed(results: Path) -> None:
@@ -290,9 +296,33 @@ def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
     database.add(results, "own-14", measured(14, 1000, 5, 99.0, 0.4, model="own"))
     first, *_ = history(rows(results), reports_in(results, results / "page.html"))
     (row,) = [r for r in text(first).split("<tr>") if "own on digits" in r]
-    assert 'p99 20.0 ms <span class="badge invalid">INVALID</span>' in row.replace("\u00a0", " ")
+    # Bug: an INVALID run was the newest result, and the result before it was not shown.
+    later = (
+        '<span class="badge invalid">INVALID</span> of <span class="whole">2026-01-17 10:00</span>'
+    )
+    assert f'p99 5.00 ms<br><span class="quiet">newer: {later}</span>' in row
     assert row.count('<circle class="reason"') == 3
     assert row.count('fill="currentColor"') == 1
+
+
+def test_runs_of_one_minute_have_one_name_on_the_axis(results: Path) -> None:
+    """Bug: runs within a minute had the same tick twice, and two runs within a second were one point."""
+    for number in range(4):
+        database.add(results, f"own-{number}", measured(10, 1000, 5 + number, 99, 0.4, model="own"))
+    (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
+    axis = figure(article, "Latency").layout["xaxis"]
+    assert axis["ticktext"] == ["01-10<br>10:00"]
+    assert axis["categoryarray"] == [f"own-{number}" for number in range(4)]
+
+
+def test_workload_without_a_valid_run_shows_its_newest_run_as_invalid(results: Path) -> None:
+    for day in (15, 16):
+        bad = measured(day, 1000, 20, 99.0, 0.4, verdict="INVALID", model="own")
+        database.add(results, f"own-{day}", bad)
+    first, *_ = history(rows(results), reports_in(results, results / "page.html"))
+    assert cells(first, "own on digits")[1:5] == [
+        *("2, 2 INVALID", "2026-01-16 10:00", "p99 20.0 ms INVALID", "")
+    ]
 
 
 def test_the_history_shows_token_times(results: Path) -> None:
@@ -357,29 +387,100 @@ def test_run_beats_another_if_better_in_one_number_and_worse_in_none(
     assert beats(ours, theirs) is found
 
 
+def configured(day: int, rate: float, p99_ms: float, **plan: Any) -> Any:
+    """A run of Offline whose settings are known. rate: rate of completions."""
+    more = {"scenario": "offline", "plan": {"threads": 1, "max_batch": 8, **plan}, "model": "set"}
+    return measured(day, rate, p99_ms, 99.0, 0.4, **more)
+
+
+def set_of(results: Path, *runs: Any) -> list[Article]:
+    """Returns the page of Pareto about these runs."""
+    for number, run in enumerate(runs):
+        database.add(results, f"set-{number}", run)
+    return pareto(rows(results, model="set"), reports_in(results, results / "page.html"))
+
+
 def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> None:
     articles = pareto(rows(results), reports_in(results, results / "page.html"))
     alpha = articles[1]
-    assert "4 VALID runs on alpha: 2 on the front" in text(alpha)
-    assert alpha.head[0].endswith("small on digits · server · 1,000 queries/s</h1></div>")
+    assert "4 VALID runs of 4 configurations on alpha: 3 on the front" in text(alpha)
+    assert alpha.head[0].endswith("small on digits · server · ort · 1,000 queries/s</h1></div>")
     assert len(articles) == 3
-    assert cells(articles[0], "small on digits")[1:] == ["4", "2", "small ort, digits ort"]
+    overview = cells(articles[0], "small on digits")
+    assert overview[1:] == ["4", "4", "3: digits · again, small, digits · best"]
     assert "1 task with a single run" in text(articles[0])
     assert "bad" not in text(alpha)
-    assert beaten_by(text(alpha)) == {
-        "best": "on the front",
-        "frugal": "on the front",
-        "again": "best",
-        "poor": "frugal",  # bug: the cell also contained a run that other runs beat
-    }
+    front = fronts(alpha)
+    # The name of a run whose settings are unknown ends with its folder, if other settings do not distinguish it.
+    assert set(front) == {"small", "digits · best", "digits · again", html.escape(HOSTILE)}
+    # Its accuracy is lower, and no number is better.
+    assert front[html.escape(HOSTILE)].startswith("beaten by ")
     assert len(alpha.figures) == 3
     plot = figure(alpha, "joules per sample rapl:psys against p99")
     symbols = {t["name"]: t["marker"]["symbol"] for t in plot.data if "marker" in t}
-    assert symbols["digits ort"] == ["circle-open", "circle"]
-    front = plot.data[-1]
-    assert list(zip(front["x"], front["y"], strict=True)) == [(5, 0.4), (9, 0.1)]
-    accuracy = figure(alpha, "accuracy top1 against p99").data[-1]
-    assert (accuracy["x"], accuracy["y"]) == ([5], [99.0])
+    assert symbols["small"] == "circle"
+    front_line = plot.data[-1]
+    assert list(zip(front_line["x"], front_line["y"], strict=True)) == [(5, 0.4), (9, 0.1)]
+    assert plot.layout["xaxis"]["title"] == "p99 (lower is better), ms"
+
+
+def test_repeats_of_a_configuration_are_one_row_with_median_and_range(results: Path) -> None:
+    runs = [configured(day, rate, 5) for day, rate in ((10, 1000), (11, 1020), (12, 1010))]
+    (page,) = set_of(results, *runs, configured(13, 2000, 5, threads=2))
+    assert "4 VALID runs of 2 configurations on alpha" in text(page)
+    # A name has only what differs.
+    assert fronts(page) == {"threads 2": "on the front", "threads 1": "beaten by threads 2"}
+    once = cells(page, "threads 1")
+    assert once[2].startswith("3 runs")
+    assert once[3] == "1,010 samples/s1,000 to 1,020 samples/s"
+    assert '<data value="1010.0">1,010 samples/s</data>' in text(page)
+    assert 'class="cards sortable"' in text(page)
+    plot = figure(page, "throughput of each configuration")
+    two, one = plot.data
+    assert (one["x"], one["error_x"]["array"], one["error_x"]["arrayminus"]) == ([1010], [10], [10])
+    assert two["error_x"]["visible"] is False
+    assert plot.layout["xaxis"]["title"] == "throughput (higher is better), samples/s"
+
+
+@pytest.mark.parametrize(("rate", "front"), [(1050, 2), (1200, 1)])
+def test_advantage_within_the_spread_of_repeats_is_a_tie(
+    results: Path, rate: float, front: int
+) -> None:
+    spread = [configured(day, 960 + 20 * day, 5) for day in range(5)]
+    (page,) = set_of(results, *spread, configured(9, rate, 5, threads=2))
+    assert list(fronts(page).values()).count("on the front") == front
+    assert "A difference is a tie within its 95 % interval" in text(page)
+
+
+@pytest.mark.parametrize(("rate", "front"), [(1900, 2), (2100, 1)])
+def test_without_repeats_only_a_factor_beyond_all_noise_counts(
+    results: Path, rate: float, front: int
+) -> None:
+    (page,) = set_of(results, configured(9, 1000, 5), configured(10, rate, 5, threads=2))
+    assert list(fronts(page).values()).count("on the front") == front
+    assert "a gain counts only above a factor of 2 (rates), 10 (p99) or 4" in text(page)
+
+
+@pytest.mark.parametrize(("count", "has_legend"), [(12, True), (13, False)])
+def test_plot_of_many_configurations_has_no_legend(
+    results: Path, count: int, has_legend: bool
+) -> None:
+    runs = [
+        measured(9, 1, n + 1, 99.0, n + 1, model="set", plan={"threads": n}) for n in range(count)
+    ]
+    (page,) = set_of(results, *runs)
+    (plot,) = page.figures
+    assert plot.layout["showlegend"] is has_legend
+
+
+def test_load_of_a_page_has_the_exact_rates_of_its_runs(results: Path) -> None:
+    for day, rate in ((20, 1204.0), (21, 1239.0)):
+        run = measured(day, 1000, 5, 99.0, 0.4, model="rates")
+        run["throughput_per_s"]["asked"] = rate
+        database.add(results, f"rates-{day}", run)
+    for draw in (pareto, history):
+        (page,) = draw(rows(results, model="rates"), reports_in(results, results / "page.html"))
+        assert "1,204 to 1,239 queries/s</h1>" in text(page)
 
 
 def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
@@ -389,15 +490,13 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
     assert "2 tasks with a single run" in text(found[0])
 
 
-def test_one_run_that_beats_all_others_is_named_and_not_drawn(results: Path) -> None:
-    for day in (20, 21):
+def test_one_run_that_beats_all_others_is_named_and_drawn(results: Path) -> None:
+    for day in (1, 9):
         database.add(results, f"near-{day}", measured(day, 1, day, 99.0, day, model="near"))
     (found,) = pareto(rows(results, model="near"), reports_in(results, results / "page.html"))
-    assert "2 VALID runs on" in text(found)
-    assert ": one run beats the others." in text(found)
-    assert not found.figures
-    # Bug: the page explained marks and lines that no plot had.
-    assert "filled mark" not in text(found)
+    assert ": one configuration beats the others." in text(found)
+    # Bug: a front of one run had no plot.
+    assert [one.title for one in found.figures] == ["joules per sample rapl:psys against p99"]
 
 
 def test_an_axis_of_close_numbers_has_a_least_span(results: Path) -> None:
@@ -457,7 +556,7 @@ def test_a_browser_draws_every_plot(results: Path, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     # Beside other workloads, three runs would have no plots.
     one = ("--scenario", "server", "--model", "digits", "--host", "alpha")
-    for name, chosen, plots in (("history", one, 3), ("pareto", (), 3)):
+    for name, chosen, plots in (("history", one, 3), ("pareto", (), 4)):
         page = tmp_path / f"{name}.html"
         assert main(["runs", "--results", str(results), *chosen, f"--{name}", str(page)]) == 0
         found = shown(page)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from harness.core.units import counted, show_percent
 from harness.results.numbers import Number
 from harness.results.pages.page import Article, Figure, Html, aligned_table, whole, with_meanings
-from harness.results.pages.runs.overview import Overview, first_articles
+from harness.results.pages.runs.overview import OPTIONS, Overview, first_articles
 from harness.results.pages.runs.rows import (
-    Linked,
+    Addresses,
     Row,
+    exact_load,
+    linked,
     load_text,
     main_number,
     main_text,
@@ -45,10 +47,10 @@ _VERSION_LENGTH = 24
 _COMMIT_LENGTH = 7
 
 
-def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
+def history(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) -> list[Article]:
     """Returns an overview, then one article per workload and load with several runs, the most recent first.
 
-    rows: newest first.
+    rows: newest first. choice: as in `first_articles`.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -67,35 +69,49 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
         introduction += f'<p class="quiet">All runs are on {escape(min(hosts))}.</p>'
 
     def article(key: Sequence[str], members: Sequence[Row]) -> Article:
-        figures = list(_figures(members[::-1])) if len(members) >= fewest else []
+        figures = list(_figures(members[::-1], addresses)) if len(members) >= fewest else []
         head = _head(key, members, "" if is_shared else f" on {key[-1]}", has_plots=bool(figures))
-        return Article(list(head), figures, [_table(members, linked)])
+        return Article(list(head), figures, [_table(members, addresses)])
 
-    return first_articles(groups, _PAGE._replace(introduction=introduction), article, linked)
+    page = _PAGE._replace(introduction=introduction)
+    return first_articles(groups, page, article, addresses, choice)
 
 
 _INTRODUCTION = (
     "<h1>History: the numbers of each workload, run after run</h1>"
     '<p class="quiet">Workloads with fewer than '
-    f"{_FEWEST_DRAWN} runs have only a table. Settings may differ from run to run: compare shows how, and whether a change "
-    "is more than noise.</p>"
+    f"{_FEWEST_DRAWN} runs have only a table. The overview compares VALID runs. Settings may differ from run to run: "
+    "compare shows how, and whether a change is more than noise.</p>"
 )
-_READING = "A plot shows the runs of one workload on one machine, the newest on the right; a line connects VALID runs."
+_READING = (
+    "A plot shows the runs of one workload on one machine, the newest on the right; a line connects VALID runs. A "
+    "click on a point opens its run."
+)
 
 
 def _summary(members: Sequence[Row]) -> Sequence[str]:
-    """Returns the cells of a workload in the overview. members: newest first."""
-    newest, main = members[0], main_number(members[0])
-    invalid = sum(row["verdict"] != "VALID" for row in members)
+    """Returns the cells of a workload in the overview. Compares the newest VALID run with the VALID runs before it, and
+    names a newer INVALID run. members: newest first.
+    """
+    valid = [row for row in members if row["verdict"] == "VALID"]
+    invalid = len(members) - len(valid)
     runs = f"{len(members)}, {invalid} INVALID" if invalid else f"{len(members)}"
-    started = whole(str(newest["started"])[:16].replace("T", " "))
-    if main is None or newest["verdict"] != "VALID":
-        result = f"{escape(main_text(newest))} {with_meanings(newest['verdict'])}"
-        shown_result = Html(f'<span class="whole">{result}</span>')
-        return (runs, started, shown_result, "", _spark(members))
-    found = (numbers(row).get(main[0]) for row in members[1:] if row["verdict"] == "VALID")
+    newest = valid[0] if valid else members[0]
+    shown_result = escape(main_text(newest))
+    if not valid:
+        shown_result += f" {with_meanings(newest['verdict'])}"
+    elif members[0] is not newest:
+        later = f"newer: {with_meanings('INVALID')} of {whole(_minute(members[0]))}"
+        shown_result += f'<br><span class="quiet">{later}</span>'
+    main = main_number(newest)
+    found = (numbers(row).get(main[0]) for row in valid[1:]) if main is not None else ()
     before = [number.value for number in found if number is not None]
-    return (runs, started, main_text(newest), _against(main[1], before), _spark(members))
+    against = _against(main[1], before) if main is not None else ""
+    return (runs, whole(_minute(newest)), Html(shown_result), against, _spark(members))
+
+
+def _minute(row: Row) -> str:
+    return str(row["started"])[:16].replace("T", " ")
 
 
 def _against(newest: Number, before: Sequence[float]) -> str:
@@ -154,20 +170,27 @@ def _spark(members: Sequence[Row]) -> str:
     )
 
 
-def _title(key: Sequence[str], _members: Sequence[Row] = ()) -> str:
-    model, scenario, backend, load, dataset, *_ = key
+def _title(key: Sequence[str], members: Sequence[Row]) -> str:
+    model, scenario, backend, _, dataset, *_ = key
+    load = exact_load(members)
     return " · ".join([subject(model, dataset), scenario, backend, *([load] if load else [])])
 
 
 _PAGE = Overview(
     _INTRODUCTION,
     _READING,
-    ("workload", "runs", "newest, UTC", "result", "against the median before", "course"),
+    (
+        "workload",
+        "runs",
+        "newest VALID, UTC",
+        "result",
+        "against the median before",
+        "course",
+    ),
     _summary,
     _title,
     lambda row: row,
     "workload",
-    "workloads are not shown: choose with --model, --backend, --scenario, --host or --since",
 )
 
 
@@ -175,7 +198,7 @@ def _head(
     key: Sequence[str], members: Sequence[Row], where: str, *, has_plots: bool
 ) -> Iterator[str]:
     """Yields the top of an article. where: the machine, if the page does not name it."""
-    yield f"<h1>{escape(_title(key))}</h1>"
+    yield f"<h1>{escape(_title(key, members))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
     summary = f"{counted(len(members), 'run')}{where}"
@@ -213,7 +236,7 @@ def _family(name: str) -> tuple[str, str]:
     return words(name[: found.start()]) or "latency", found[1]
 
 
-def _figures(members: Sequence[Row]) -> Iterator[Figure]:
+def _figures(members: Sequence[Row], addresses: Addresses) -> Iterator[Figure]:
     """Yields a plot per kind of number, without numbers that are the same in every run.
 
     The percentiles of a latency are the lines of one plot. INVALID runs are crosses that the lines skip. members:
@@ -228,7 +251,7 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
         if known >= LEAST_POINTS and name not in same:  # the table shows the other numbers
             families.setdefault(_family(name)[0], []).append(name)
     for title, names in families.items():
-        data = [trace for name in names for trace in _lines(name, measured)]
+        data = [trace for name in names for trace in _lines(name, measured, addresses)]
         values = [y for trace in data for y in trace["y"]]
         unit = next(v[names[0]].unit for _, v in measured if names[0] in v)
         wide = len(names) > 1 and min(values) > 0 and max(values) > _WIDE * min(values)
@@ -251,17 +274,17 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
 
 
 def _lines(
-    name: str, measured: Sequence[tuple[Row, Mapping[str, Number]]]
+    name: str, measured: Sequence[tuple[Row, Mapping[str, Number]]], addresses: Addresses
 ) -> Iterator[dict[str, Any]]:
     """Yields the line of a number's VALID runs, and the crosses of its INVALID runs."""
     points = [(row, values[name]) for row, values in measured if name in values]
     valid = [point for point in points if point[0]["verdict"] == "VALID"]
     invalid = [point for point in points if point[0]["verdict"] != "VALID"]
     if valid:
-        yield {**_trace(valid), "mode": "lines+markers", "name": _family(name)[1]}
+        yield {**_trace(valid, addresses), "mode": "lines+markers", "name": _family(name)[1]}
     if invalid:
         cross = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
-        yield {**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross}
+        yield {**_trace(invalid, addresses), "mode": "markers", "name": "INVALID", "marker": cross}
 
 
 def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -315,19 +338,19 @@ def _mark(change: _Change) -> dict[str, Any]:
 
 
 def _starts(members: Sequence[Row]) -> dict[str, Any]:
-    """Returns the axis of the runs' starts. members: oldest first.
+    """Returns the axis of the runs. members: oldest first.
 
-    Names at most _MOST_TICKS runs, the newest and others at the same distance, in two short lines: plotly would turn a
-    long text on a narrow screen and cut it off at the edge.
+    Names the starts of at most _MOST_TICKS runs, the newest and others at the same distance, in two short lines: plotly
+    would turn a long text on a narrow screen and cut it off at the edge. Runs of one minute have one name.
     """
     named = members[::-1][:: -(-len(members) // _MOST_TICKS)]
-    texts = [_start(row)[:11].replace(" ", "<br>") for row in named]
+    ticks = {_start(row)[:11].replace(" ", "<br>"): row["folder"] for row in named}
     return {
         "type": "category",
-        "categoryarray": [_start(row) for row in members],
-        "title": "start, UTC",
-        "tickvals": [_start(row) for row in named],
-        "ticktext": texts,
+        "categoryarray": [row["folder"] for row in members],
+        "title": "runs in order, named by start (UTC)",
+        "tickvals": list(ticks.values()),
+        "ticktext": list(ticks),
         "tickangle": 0,
     }
 
@@ -344,15 +367,16 @@ def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {"maxallowed": 100} if max(values) <= 100 else {}
 
 
-def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
+def _trace(points: Sequence[tuple[Row, Number]], addresses: Addresses) -> dict[str, Any]:
     return {
-        "x": [_start(row) for row, _ in points],
+        "x": [row["folder"] for row, _ in points],
         "y": [float(f"{number.value:.6g}") for _, number in points],
         # Otherwise a point on the edge, such as an accuracy of 100 %, would be clipped.
         "cliponaxis": False,
         "customdata": [shown(number) for _, number in points],
         "text": [hover(row) for row, _ in points],
         "hovertemplate": "%{customdata}<br>%{text}",
+        "meta": {"links": [addresses(row) for row, _ in points]},
     }
 
 
@@ -363,7 +387,7 @@ def hover(row: Row) -> str:
     return escape(f"{row['folder']}{commit} {verdict} {row['reasons']}").strip()
 
 
-def _table(members: Sequence[Row], linked: Linked) -> str:
+def _table(members: Sequence[Row], addresses: Addresses) -> str:
     measured = [(row, numbers(row)) for row in members[:_LISTED]]
     known = dict.fromkeys(name for _, values in measured for name in values)
     # The head of the article has the numbers that all runs share.
@@ -373,7 +397,7 @@ def _table(members: Sequence[Row], linked: Linked) -> str:
     has_reasons = any(row["reasons"] for row, _ in measured)
     rows = [
         (
-            linked(row),
+            linked(row, addresses),
             with_meanings(row["verdict"]),
             *(shown(values.get(name)) for name in names),
             *([with_meanings(row["reasons"])] if has_reasons else []),

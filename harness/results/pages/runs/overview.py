@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.core.units import counted
 from harness.results.pages.page import Article, anchor, table, with_meanings
-from harness.results.pages.runs.rows import Linked, Row, main_text
+from harness.results.pages.runs.rows import Addresses, Row, linked, main_text
 
 MOST = 12
 """Largest number of groups drawn on a page, because each group has several plots."""
@@ -30,19 +30,23 @@ class Overview(NamedTuple):
     """Returns a member's row in the database."""
     single: str
     """Heading of the list of groups with one run, which have nothing to draw."""
-    hint: str
-    """Text that follows the number of skipped groups."""
+
+
+OPTIONS = "choose with --model, --backend, --scenario, --host or --since"
+"""Remedy for a page on which groups are missing, for users of the command line."""
 
 
 def first_articles(
     groups: Mapping[tuple[str, ...], list[T]],
     page: Overview,
     article: Callable[[tuple[str, ...], list[T]], Article],
-    linked: Linked,
+    addresses: Addresses,
+    choice: str,
 ) -> list[Article]:
     """Returns an article for each of the first MOST groups with several runs, after an overview of the groups.
 
-    groups: members by key; each key ends with the machine. A page with a single group has no overview.
+    groups: members by key; each key ends with the machine. A page with a single group has no overview. choice: remedy
+    if the page lacks groups.
     """
     if len(groups) == 1:
         ((key, members),) = groups.items()
@@ -67,9 +71,11 @@ def first_articles(
         ]
         head.append(table(page.heads, rows, cards=True))
     single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
-    head += _single(page, single, linked)
+    head += _single(page, single, addresses)
     if len(several) > MOST:
-        head.append(f"<p>{len(several) - MOST} more {page.hint}.</p>")
+        missing = counted(len(several) - MOST, f"more {page.single}")
+        are = "is" if len(several) - MOST == 1 else "are"
+        head.append(f"<p>{missing} {are} not shown: {choice}.</p>")
     return [Article(head, [], []), *articles] if groups else []
 
 
@@ -80,13 +86,16 @@ def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
     return [page.introduction, f'<p class="quiet">{page.reading}</p>']
 
 
-def _single(page: Overview, found: Sequence[tuple[str, Row]], linked: Linked) -> Iterator[str]:
+def _single(
+    page: Overview, found: Sequence[tuple[str, Row]], addresses: Addresses
+) -> Iterator[str]:
     """Yields a folded list of the groups with one run. found: their headings and runs."""
     if not found:
         return
     yield f"<details><summary>{counted(len(found), page.single)} with a single run</summary>"
     rows = [
-        (title, linked(row), with_meanings(row["verdict"]), main_text(row)) for title, row in found
+        (title, linked(row, addresses), with_meanings(row["verdict"]), main_text(row))
+        for title, row in found
     ]
     yield table((page.single, "run", "verdict", "result"), rows, cards=True)
     yield "</details>"

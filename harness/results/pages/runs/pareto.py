@@ -1,16 +1,36 @@
-"""Draws the page of `runs --pareto`, which shows each run that no other run of the same task beats."""
+"""Draws the page of `runs --pareto`, which shows the configurations that no other one of the same task beats."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
 from typing import Any
 
-from harness.core.units import counted
+from harness.core.units import counted, show_percent
+from harness.results.evidence.between_runs import EXTREME, SMALLEST_CHANGE
 from harness.results.numbers import Number
-from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.page import Article, Figure, Html, aligned_table
+from harness.results.pages.plots import tall
+from harness.results.pages.runs.configurations import (
+    Configuration,
+    Member,
+    Noise,
+    beats,
+    gathered,
+)
 from harness.results.pages.runs.history import hover, limits
-from harness.results.pages.runs.overview import Overview, first_articles
-from harness.results.pages.runs.rows import UNKNOWN, Linked, Row, load_text, numbers, shown, subject
+from harness.results.pages.runs.overview import OPTIONS, Overview, first_articles
+from harness.results.pages.runs.rows import (
+    UNKNOWN,
+    Addresses,
+    Row,
+    exact_load,
+    linked,
+    load_text,
+    numbers,
+    shown,
+    subject,
+)
 from harness.results.pages.words import words
 
 NAMED_MODELS = 3
@@ -22,14 +42,15 @@ _WIDE = 20
 _LEAST_SPAN = 0.02
 """An axis spans at least this share of its values, because smaller differences are noise."""
 
+_MOST_NAMED = 12
+"""A plot of more configurations has no legend, which would be longer than the plot; hovering names a mark."""
+
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
-Numbers = Mapping[str, Number]
-Member = tuple[Row, Numbers]
 
 
-def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
+def pareto(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) -> list[Article]:
     """Returns one article per task (scenario, load, data and machine). Includes only VALID runs that measured a speed
-    under a known load. rows: newest first.
+    under a known load. rows: newest first. choice: as in `first_articles`.
 
     With synthetic data, each model is a separate task.
     """
@@ -44,135 +65,231 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
     return first_articles(
-        groups, _PAGE, lambda key, members: _article(key, members, linked), linked
+        groups, _PAGE, lambda key, members: _article(key, members, addresses), addresses, choice
     )
 
 
 _INTRODUCTION = (
-    "<h1>Pareto: the runs that no other run beats</h1>"
-    '<p class="quiet">A task has the VALID runs with the same work on one machine. A run is on the front if no other '
-    "run is at least as good in every measured number and better in one. For each beaten run, the table names a run "
-    "that beats it. Compare shows whether two runs differ by more than noise.</p>"
+    "<h1>Pareto: the configurations that no other configuration beats</h1>"
+    '<p class="quiet">A task has the VALID runs with the same work on one machine. Repeats of a configuration (model, '
+    "backend and settings) are one row with the median and the range of the runs. A configuration is on the front "
+    "unless another one is better in a measured number and worse in none. A difference within the noise is a tie.</p>"
 )
 _READING = (
-    "A plot compares two numbers of the runs. A filled mark is on the front of all numbers; an open mark is beaten. A "
-    "dashed line is the front of the two numbers of a plot."
+    "A plot compares two numbers. A filled mark is on the front of all numbers; an open mark is beaten. A bar shows "
+    "the range of the repeats. A dashed line is the front of the medians of the two numbers, without ties."
 )
 
 
-def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """Returns whether the first run is better in at least one number and worse in none."""
-    if not theirs.keys() <= ours.keys():
-        return False
-    gains = [
-        (ours[name].value - number.value) * (1 if number.higher_is_better else -1)
-        for name, number in theirs.items()
+def _beaten_by(configurations: Sequence[Configuration], noise: Noise) -> list[Configuration | None]:
+    """Returns the configuration that beats each configuration; None for a configuration on the front."""
+
+    def beat(two: Configuration, one: Configuration) -> bool:
+        return beats(two.numbers, one.numbers, noise.between(two, one))
+
+    is_beaten = [any(beat(two, one) for two in configurations) for one in configurations]
+    front = [one for one, beaten in zip(configurations, is_beaten, strict=True) if not beaten]
+    # Ties are not transitive, so a configuration may be beaten only by others that are beaten, too.
+    by_rank = [*front, *configurations]
+    return [
+        next(two for two in by_rank if beat(two, one)) if beaten else None
+        for one, beaten in zip(configurations, is_beaten, strict=True)
     ]
-    return min(gains) >= 0 and max(gains) > 0
 
 
-def _beaten_by(members: Sequence[Member]) -> dict[str, str]:
-    """Maps the folder of each run to the folder of a run on the front that beats it; "" for a run on the front."""
-    front = [
-        (row, values)
-        for row, values in members
-        if not any(beats(other, values) for _, other in members)
-    ]
-    return {
-        row["folder"]: next((r["folder"] for r, other in front if beats(other, values)), "")
-        for row, values in members
-    }
-
-
-def _title(key: Sequence[str], members: Sequence[Member]) -> str:
-    scenario, load, dataset, *_ = key
-    models = list(dict.fromkeys(row["model"] for row, _ in members))
-    named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
-    return " · ".join([subject(named, dataset), scenario, *([load] if load else [])])
-
-
-def _summary(members: Sequence[Member]) -> Sequence[str]:
-    """Returns the cells of a task in the overview."""
-    beaten_by = _beaten_by(members)
-    front = [_label(row) for row, _ in members if not beaten_by[row["folder"]]]
-    named = list(dict.fromkeys(front))
-    shown = ", ".join(named[:NAMED_MODELS]) + (", …" if len(named) > NAMED_MODELS else "")
-    return (str(len(members)), str(len(front)), shown)
-
-
-_PAGE = Overview(
-    _INTRODUCTION,
-    _READING,
-    ("task", "VALID runs", "on the front", "model and backend on the front"),
-    _summary,
-    _title,
-    lambda member: member[0],
-    "task",
-    "tasks are not shown: choose with --scenario or --host",
-)
-
-
-def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> Article:
-    beaten_by = _beaten_by(members)
-    front = sum(not folder for folder in beaten_by.values())
-    has_best = front == 1 < len(members)
-    best = "one run beats the others" if has_best else f"{front} on the front"
-    about = f"{counted(len(members), 'VALID run')} on {key[-1]}: {best}."
-    title = escape(_title(key, members))
-    head = [f"<h1>{title}</h1>", f'<p class="quiet">{escape(about)}</p>']
-    names = list(dict.fromkeys(name for _, values in members for name in values))
-    rows = _table(members, names, beaten_by, linked)
-    # A front of one run is a point, which the table shows as well.
-    figures = [] if has_best else list(_figures(members, names, beaten_by))
-    return Article(head, figures, [rows])
-
-
-def _figures(
-    members: Sequence[Member], names: Sequence[str], beaten_by: Mapping[str, str]
-) -> Iterator[Figure]:
-    for x, y in combinations(sorted(names, key=_order), 2):
-        both = [(row, values) for row, values in members if x in values and y in values]
-        if len(both) < 2 or any(len({values[n].value for _, values in both}) < 2 for n in (x, y)):
-            # A number that is equal in all runs does not distinguish the runs; the table shows the number.
-            continue
-        data: list[Mapping[str, Any]] = []
-        for label in dict.fromkeys(_label(row) for row, _ in both):
-            own = [member for member in both if _label(member[0]) == label]
-            symbols = ["circle-open" if beaten_by[row["folder"]] else "circle" for row, _ in own]
-            data.append(
-                {
-                    **_points([values for _, values in own], x, y),
-                    "text": [hover(row) for row, _ in own],
-                    "name": escape(label),
-                    "mode": "markers",
-                    "marker": {"symbol": symbols, "size": 10},
-                }
-            )
-        data.append(_front([{n: values[n] for n in (x, y)} for _, values in both], x, y))
-        yield Figure(
-            f"{words(y)} against {words(x)}",
-            "Filled: on the front of all numbers. Dashed: the front of these two.",
-            data,
-            {"xaxis": _axis(x, both), "yaxis": _axis(y, both), "showlegend": True},
-        )
+def _names(configurations: Sequence[Configuration]) -> list[str]:
+    """Returns the numbers of a task in the order of `_KINDS`."""
+    found = dict.fromkeys(name for one in configurations for name in one.numbers)
+    return sorted(found, key=_order)
 
 
 def _order(name: str) -> int:
     return next(i for i, kind in enumerate(_KINDS) if name.startswith(kind))
 
 
-def _label(row: Row) -> str:
-    return f"{row['model']} {row['backend']}"
+def _title(_key: Sequence[str], members: Sequence[Member]) -> str:
+    rows = [row for row, _ in members]
+    models, backends = (
+        list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "backend")
+    )
+    named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
+    own = backends if len(backends) == 1 else []
+    parts = [subject(named, rows[0]["dataset"]), rows[0]["scenario"], *own, exact_load(rows)]
+    return " · ".join(filter(None, parts))
 
 
-def _points(points: Sequence[Numbers], x: str, y: str) -> dict[str, Any]:
-    return {"x": [p[x].value for p in points], "y": [p[y].value for p in points]}
+def _summary(members: Sequence[Member]) -> Sequence[str]:
+    """Returns the cells of a task in the overview."""
+    found = gathered(members)
+    front = [
+        one.name
+        for one, better in zip(found, _beaten_by(found, Noise(found)), strict=True)
+        if better is None
+    ]
+    named = ", ".join(front[:NAMED_MODELS]) + (", …" if len(front) > NAMED_MODELS else "")
+    return (str(len(members)), str(len(found)), f"{len(front)}: {named}")
 
 
-def _front(points: Sequence[Numbers], x: str, y: str) -> Mapping[str, Any]:
-    best = [point for point in points if not any(beats(other, point) for other in points)]
+_PAGE = Overview(
+    _INTRODUCTION,
+    _READING,
+    ("task", "VALID runs", "configurations", "on the front"),
+    _summary,
+    _title,
+    lambda member: member[0],
+    "task",
+)
+
+
+def _article(key: Sequence[str], members: Sequence[Member], addresses: Addresses) -> Article:
+    found = gathered(members)
+    noise = Noise(found)
+    beaten_by = _beaten_by(found, noise)
+    front = sum(one is None for one in beaten_by)
+    best = (
+        "one configuration beats the others" if front == 1 < len(found) else f"{front} on the front"
+    )
+    about = (
+        f"{counted(len(members), 'VALID run')} of {counted(len(found), 'configuration')} on {key[-1]}: {best}. "
+        f"{_ties(found, noise)}"
+    )
+    head = [f"<h1>{escape(_title(key, members))}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    figures = list(_figures(found, beaten_by, addresses))
+    return Article(head, figures, [_table(found, beaten_by, addresses)])
+
+
+def _ties(found: Sequence[Configuration], noise: Noise) -> str:
+    """Returns the sentence that states which differences are ties; "" if there is nothing to compare."""
+    kinds = {name: found[0].numbers[name].kind for name in found[0].numbers}
+    if len(found) == 1:
+        return ""
+    if all(noise.is_known(name) for name, kind in kinds.items() if kind != "exact"):
+        return (
+            "A difference is a tie within its 95 % interval, which follows from the spread of the repeats, and below "
+            f"{show_percent(SMALLEST_CHANGE)}."
+        )
+    rate, body, tail = (f"{EXTREME[kind] + 1:g}" for kind in ("rate", "body", "tail"))
+    return (
+        f"Too few repeats show the noise, so a gain counts only above a factor of {rate} (rates), {tail} (p99) or "
+        f"{body} (other numbers), and a loss only above {show_percent(SMALLEST_CHANGE)}. Accuracies count exactly."
+    )
+
+
+def _figures(
+    found: Sequence[Configuration],
+    beaten_by: Sequence[Configuration | None],
+    addresses: Addresses,
+) -> Iterator[Figure]:
+    """Yields a plot per pair of numbers that differ; if only one number differs, a plot of this number."""
+    names = [
+        name
+        for name in _names(found)
+        # The table shows a number that is equal everywhere.
+        if len({one.numbers[name].value for one in found if name in one.numbers}) > 1
+    ]
+    for x, y in combinations(names, 2):
+        both = [
+            (one, better is None)
+            for one, better in zip(found, beaten_by, strict=True)
+            if x in one.numbers and y in one.numbers
+        ]
+        if len(both) > 1:
+            data = [_mark(one, x, y, addresses, on_front=on_front) for one, on_front in both]
+            yield Figure(
+                f"{words(y)} against {words(x)}",
+                "Filled: on the front of all numbers. Dashed: the front of the medians of these two.",
+                [*data, _front([one for one, _ in both], x, y)],
+                {
+                    "xaxis": _axis(x, found),
+                    "yaxis": _axis(y, found),
+                    "showlegend": len(both) <= _MOST_NAMED,
+                },
+            )
+    if len(names) < 2:
+        name = next(iter(names), _names(found)[0])
+        yield _strip(found, beaten_by, name, addresses)
+
+
+def _strip(
+    found: Sequence[Configuration],
+    beaten_by: Sequence[Configuration | None],
+    name: str,
+    addresses: Addresses,
+) -> Figure:
+    """Draws one number with a row per configuration."""
+    data = []
+    for one, better in zip(found, beaten_by, strict=True):
+        if name in one.numbers:
+            mark = _mark(one, name, name, addresses, on_front=better is None)
+            del mark["error_y"]
+            data.append({**mark, "y": [escape(one.name)]})
+    return Figure(
+        f"{words(name)} of each configuration",
+        "Filled: on the front. A bar shows the range of the repeats.",
+        data,
+        {
+            "xaxis": _axis(name, found),
+            "yaxis": {"title": "", "type": "category", "autorange": "reversed"},
+            "showlegend": False,
+        },
+        tall(len(data)) / 2,
+    )
+
+
+def _mark(
+    one: Configuration, x: str, y: str, addresses: Addresses, *, on_front: bool
+) -> dict[str, Any]:
+    numbers = [one.numbers[name] for name in (x, y)]
+    newest = one.runs[0][0]
+    texts = [
+        f"{words(name)} {_value(number)}" for name, number in zip((x, y), numbers, strict=True)
+    ]
+    about = f"{escape(one.name)}, {counted(len(one.runs), 'run')}<br>{'<br>'.join(dict.fromkeys(texts))}"
     return {
-        **_points(sorted(best, key=lambda point: point[x].value), x, y),
+        "x": [numbers[0].value],
+        "y": [numbers[1].value],
+        "error_x": _range(numbers[0]),
+        "error_y": _range(numbers[1]),
+        "text": [f"{about}<br>newest: {hover(newest)}"],
+        "hovertemplate": "%{text}<extra></extra>",
+        "name": escape(one.name),
+        "mode": "markers",
+        "marker": {"symbol": "circle" if on_front else "circle-open", "size": 10},
+        "meta": {"links": [addresses(newest)]},
+    }
+
+
+def _range(number: Number) -> Mapping[str, Any]:
+    """Returns the bar from the smallest to the largest number of a run."""
+    low, high = (number.value if end is None else end for end in (number.low, number.high))
+    return {
+        "type": "data",
+        "array": [high - number.value],
+        "arrayminus": [number.value - low],
+        "visible": low < high,
+    }
+
+
+def _value(number: Number) -> str:
+    """Returns the median and the range of the repeats, if there are any."""
+    return shown(number) + (f" ({ends})" if (ends := _ends(number)) else "")
+
+
+def _ends(number: Number) -> str:
+    if number.low is None or number.high is None or number.low == number.high:
+        return ""
+    low, high = (shown(number._replace(value=end)) for end in (number.low, number.high))
+    value, _, unit = low.rpartition(" ")
+    return f"{value if unit and high.endswith(f' {unit}') else low} to {high}"
+
+
+def _front(both: Sequence[Configuration], x: str, y: str) -> Mapping[str, Any]:
+    points = [{name: one.numbers[name] for name in (x, y)} for one in both]
+    best = [point for point in points if not any(beats(other, point) for other in points)]
+    best.sort(key=lambda point: point[x].value)
+    return {
+        "x": [point[x].value for point in best],
+        "y": [point[y].value for point in best],
         "name": "front",
         "mode": "lines",
         "hoverinfo": "skip",
@@ -180,12 +297,14 @@ def _front(points: Sequence[Numbers], x: str, y: str) -> Mapping[str, Any]:
     }
 
 
-def _axis(name: str, both: Sequence[Member]) -> Mapping[str, Any]:
-    values = [numbers[name].value for _, numbers in both]
-    unit = both[0][1][name].unit
-    title = f"{words(name)}, {unit}" if unit else words(name)
-    wide = min(values) > 0 and max(values) > _WIDE * min(values)
-    if wide:
+def _axis(name: str, found: Sequence[Configuration]) -> Mapping[str, Any]:
+    numbers = [one.numbers[name] for one in found if name in one.numbers]
+    values = [end for one in numbers for end in (one.value, one.low, one.high) if end is not None]
+    unit = numbers[0].unit
+    better = "higher" if numbers[0].higher_is_better else "lower"
+    # The unit comes last, because page.js writes the marks of the axis with the unit of a time.
+    title = f"{words(name)} ({better} is better)" + (f", {unit}" if unit else "")
+    if min(values) > 0 and max(values) > _WIDE * min(values):
         return {"title": title, "type": "log"}
     middle, half = (max(values) + min(values)) / 2, (max(values) - min(values)) / 2
     least = _LEAST_SPAN / 2 * abs(middle)
@@ -194,24 +313,49 @@ def _axis(name: str, both: Sequence[Member]) -> Mapping[str, Any]:
 
 
 def _table(
-    members: Sequence[Member],
-    names: Sequence[str],
-    beaten_by: Mapping[str, str],
-    linked: Linked,
+    found: Sequence[Configuration],
+    beaten_by: Sequence[Configuration | None],
+    addresses: Addresses,
 ) -> str:
-    by_folder = {row["folder"]: row for row, _ in members}
+    names = _names(found)
+
+    def order(pair: tuple[Configuration, Configuration | None]) -> tuple[bool, float]:
+        """Puts the front first, and on it the best configuration by the first number."""
+        number = pair[0].numbers.get(names[0])
+        value = math.inf if number is None else number.value
+        best_first = -value if number is not None and number.higher_is_better else value
+        return pair[1] is not None, best_first
+
     rows = [
         (
-            linked(row),
-            _label(row),
-            linked(by_folder[beaten]) if (beaten := beaten_by[row["folder"]]) else "on the front",
-            *(shown(values.get(name)) for name in names),
+            one.name,
+            "on the front" if better is None else f"beaten by {better.name}",
+            _runs(one, addresses),
+            *(_cell(one.numbers.get(name)) for name in names),
         )
-        for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))
+        for one, better in sorted(zip(found, beaten_by, strict=True), key=order)
     ]
-    return table(
-        ("run", "model, backend", "beaten by", *map(words, names)),
-        rows,
-        numbers=len(names),
-        cards=True,
+    heads = ("configuration", "front", "runs", *map(words, names))
+    is_number = [False] * 3 + [True] * len(names)
+    return aligned_table(heads, rows, is_number, cards=True, sortable=True)
+
+
+def _runs(one: Configuration, addresses: Addresses) -> Html:
+    """Returns the links to the runs of a configuration, which are folded if there are several."""
+    links = [linked(row, addresses) for row, _ in one.runs]
+    shown_links = [link if isinstance(link, Html) else escape(link) for link in links]
+    if len(links) == 1:
+        return Html(shown_links[0])
+    return Html(
+        f'<data value="{len(links)}"></data><details><summary>{len(links)} runs</summary>'
+        f"{'<br>'.join(shown_links)}</details>"
     )
+
+
+def _cell(number: Number | None) -> str:
+    """Returns a number with its value, because page.js sorts the rows by this value."""
+    if number is None:
+        return "-"
+    ends = _ends(number)
+    more = f'<br><span class="quiet">{escape(ends)}</span>' if ends else ""
+    return Html(f'<data value="{number.value!r}">{escape(shown(number))}</data>{more}')

@@ -1,7 +1,7 @@
 """Reads rows of the database of runs: the load, the numbers and the name of each run."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_folder
 from harness.results.numbers import Number, deciding_number
 from harness.results.numbers import numbers as numbers_of
-from harness.results.pages.page import link
+from harness.results.pages.page import address, anchor
 from harness.results.pages.words import words
 
 Row = Mapping[str, Any]
@@ -25,7 +25,7 @@ UNKNOWN = "unknown rate"
 
 
 def load_text(row: Row) -> str:
-    """Returns the load that the user set; '' if the user set no load. Runs with different loads cannot be ranked.
+    """Returns the load that groups runs; '' if the user set no load. Runs with different loads cannot be ranked.
 
     A rate has two digits, because calibrated rates differ a little from run to run.
     """
@@ -39,8 +39,20 @@ def load_text(row: Row) -> str:
     if scenario.scheduled:
         rate = row["asked_per_s"]
         known = isinstance(rate, int | float) and math.isfinite(rate)
-        return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else UNKNOWN
+        return f"{show_rate(float(f'{rate:.2g}'))}{_PER_S}" if known else UNKNOWN
     return f"{row['samples_per_query']} samples per query" if scenario.by_query else ""
+
+
+def exact_load(rows: Sequence[Row]) -> str:
+    """Returns the load of runs that `load_text` does not distinguish, with their exact rates."""
+    text = load_text(rows[0])
+    if not text.endswith(_PER_S):
+        return text
+    rates = [row["asked_per_s"] for row in rows]
+    return " to ".join(dict.fromkeys(map(show_rate, (min(rates), max(rates))))) + _PER_S
+
+
+_PER_S = " queries/s"
 
 
 def numbers(row: Row) -> dict[str, Number]:
@@ -74,13 +86,19 @@ def subject(model: str, dataset: str) -> str:
     return model if model == dataset else f"{model} on {dataset}"
 
 
-Linked = Callable[[Row], str]
-"""Maps a run in the database to its name, with a link to the run's page if the page exists."""
+Addresses = Callable[[Row], str | None]
+"""Maps a run in the database to the address of the run's page, escaped for a URL; None if the page does not exist."""
 
 
-def reports_in(results: Path, page: Path) -> Linked:
-    """Returns a function that links from `page` to a run's report.html, if the run has one."""
-    return lambda row: link(named(row), results / row["folder"] / "report.html", page)
+def reports_in(results: Path, page: Path) -> Addresses:
+    """Returns a function that finds a run's report.html from `page`."""
+    return lambda row: address(results / row["folder"] / "report.html", page)
+
+
+def linked(row: Row, addresses: Addresses) -> str:
+    """Returns the name of a run, with a link to the run's page if the page exists."""
+    found = addresses(row)
+    return named(row) if found is None else anchor(named(row), found)
 
 
 def named(row: Row) -> str:

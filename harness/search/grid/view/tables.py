@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from harness.models.precision.ways import BASELINE
 from harness.results.numbers import Number
 from harness.results.optimal_batch import optimum
-from harness.results.pages.runs.pareto import beats
+from harness.results.pages.runs.configurations import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
