@@ -19,8 +19,8 @@ _NUMBERS = columns(
     "samples/s [samples/s] | +- [share] | jitter [share] | batch p50 [ns] | batch p99 [ns]"
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
-_WORST_WALL = 1.2
-"""If a single thread's wall time exceeds its CPU time by this factor, other programs must have used the core."""
+_LEAST_SHARE = 0.8
+"""If a single thread's CPU time is a smaller share of its wall time, other programs must have used the core."""
 
 
 _NAMED = 2
@@ -182,12 +182,12 @@ def _notes(view: View) -> Iterator[str]:
     run = sum(not row.absent for row in view.rows)
     notes += [f"doubt: {code} in {doubts.count(code)} of {run} cells" for code in _each(doubts)]
     crowded = sum(
-        row.threads == 1 and (row.cpu_over_wall or 1.0) < 1 / _WORST_WALL for row in view.rows
+        row.threads == 1 and (row.cpu_over_wall or 1.0) < _LEAST_SHARE for row in view.rows
     )
     if crowded:
         notes.append(
-            f"doubt: {crowded} single-thread cells had a core for less than 1/{_WORST_WALL:g} of the "
-            "time: the machine was shared"
+            f"doubt: {crowded} single-thread cells had a core for less than "
+            f"{show_percent(_LEAST_SHARE)} of the time: the machine was shared"
         )
     wide = [row for row in view.rows if row.cores is not None and row.threads > row.cores]
     if wide:
