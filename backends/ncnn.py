@@ -257,7 +257,9 @@ def _array_type(dtype: str) -> "np.dtype[np.float32] | np.dtype[np.int32]":
         return _REAL
     if kind.kind in "iu" and kind.itemsize >= _INTEGER.itemsize:
         return _INTEGER
-    raise ValueError(f"ncnn takes float32, int32 and int64 inputs, not {dtype}")
+    raise ValueError(
+        f"ncnn takes float32, int32 and int64 inputs, not {dtype}: declare one of these types"
+    )
 
 
 _: type[Backend] = NcnnBackend

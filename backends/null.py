@@ -13,7 +13,8 @@ class NullBackend:
     """Reads no model file. Every answer is the same row of zeros."""
 
     def __init__(self, setup: BackendSetup) -> None:
-        if setup.provider or setup.options or setup.device != "cpu":
+        asked = (setup.provider, setup.provider_options, setup.options)
+        if any(asked) or setup.device != "cpu":
             raise ConfigError(
                 "backend 'null' takes only --device cpu, no --provider and no --backend-option"
             )

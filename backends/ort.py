@@ -1,10 +1,11 @@
 """Runs ONNX files on ONNX Runtime."""
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import onnxruntime as ort
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoImplementation
@@ -12,7 +13,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoImpl
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.onnx_weights import SharedWeights, shared_weights, weight_types
 from harness.core.extras import how_to_install
-from harness.core.formats.protobuf import onnx_opset, onnx_origin
+from harness.core.files import cache_dir, sha256
+from harness.core.formats.onnx_tensors import external_data
+from harness.core.formats.protobuf import mapped, onnx_opset, onnx_origin
 from harness.core.number_types import ORT_ARRAYS, precision
 from harness.errors import ConfigError, one_line
 from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
@@ -24,14 +27,32 @@ _UNREGISTERED = "is not a registered function/op"
 _OLDEST_OPSET = 7
 """The oldest opset that ONNX Runtime guarantees to run."""
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-_OF_GPUS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
+_CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": _CUDA}
+_OF_GPUS = (_CUDA, _TENSORRT, "NvTensorRTRTXExecutionProvider")
+_TENSORRT_TYPES = {
+    "trt_int8_enable": "int8",
+    "trt_fp16_enable": "float16",
+    "trt_bf16_enable": "bfloat16",
+}
+"""Maps an option of TensorRT to the number type that the option permits."""
+
 _GRAPH_LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
+
+
+class _Provider(NamedTuple):
+    """An execution provider with its options."""
+
+    name: str
+    options: Mapping[str, str]
+
+    def has(self, option: str) -> bool:
+        return self.options.get(option, "0").lower() in ("1", "true")
 
 
 class OrtBackend(FrameworkBackend):
@@ -42,12 +63,17 @@ class OrtBackend(FrameworkBackend):
     sparse queries and starves other instances.
     graph: the level of graph optimisation.
     arena: memory is kept between batches.
-    io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
+    io_binding: outputs stay in ONNX Runtime's memory, on a GPU in the GPU's memory, until they are copied out. With
+    auto, this is done on a GPU.
     share_weights: the instances in this process share one copy of the weights. Kernels then read the weights in the
     file's layout, which can cost speed. Each instance still keeps a separate copy of the weights that the graph
     optimiser rewrites (Conv + BatchNormalization).
 
     Outputs that are not arrays (maps, sequences, bfloat16) are omitted; `describe` lists them.
+
+    On a GPU, float32 is IEEE float32 also in matrix products, unless --provider-option use_tf32=1 is set. TensorRT has
+    no such option and computes in TF32. The engines that TensorRT builds are kept in the cache folder, by model, version
+    and options. Loading and the first batch of each new largest size include the time of a build.
     """
 
     name = "ort"
@@ -57,7 +83,7 @@ class OrtBackend(FrameworkBackend):
         "spinning": ("auto", "off", "on"),
         "graph": tuple(_GRAPH_LEVELS),
         "arena": ("on", "off"),
-        "io_binding": ("off", "on"),
+        "io_binding": ("auto", "off", "on"),
         "share_weights": ("off", "on"),
     }
     of_one_process = ("share_weights",)
@@ -66,7 +92,8 @@ class OrtBackend(FrameworkBackend):
     has_providers = True
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        provider = self._provider()
+        self._provider, *others = self._providers()
+        provider = self._provider.name
         ort.set_default_logger_severity(_ERROR_LEVEL)
         self._weights: SharedWeights | None = None
         if self._option["share_weights"] == "on":
@@ -80,8 +107,8 @@ class OrtBackend(FrameworkBackend):
             session = ort.InferenceSession(
                 str(self._path),
                 self._options(),
-                providers=[provider],
-                provider_options=[self._provider_options()],
+                providers=[each.name for each in (self._provider, *others)],
+                provider_options=[dict(each.options) for each in (self._provider, *others)],
             )
         except NoImplementation as e:
             # NOT_IMPLEMENTED means that the provider has no kernel for an operator in the file's opset version.
@@ -124,14 +151,17 @@ class OrtBackend(FrameworkBackend):
                 )
             )
         self._names = names
-        self._binding = session.io_binding() if self._option["io_binding"] == "on" else None
+        binds, on_gpu = self._option["io_binding"], provider in _OF_GPUS
+        binds_outputs = binds == "on" or (binds == "auto" and on_gpu)
+        self._binding = session.io_binding() if binds_outputs else None
+        self._outputs_on = ("cuda", self._number) if on_gpu else ("cpu", 0)
         inputs = tuple(
             TensorSpec(i.name, ORT_ARRAYS[i.type], declared_shape(i.shape))
             for i in session.get_inputs()
         )
         return inputs, tuple(names)
 
-    def _provider(self) -> str:
+    def _requested(self) -> str:
         """Returns the execution provider that the user requested. Raises a ConfigError if this build of ONNX Runtime
         lacks the provider.
         """
@@ -153,9 +183,26 @@ class OrtBackend(FrameworkBackend):
             f"--provider {requested}: this ONNX Runtime supports only {', '.join(have)}"
         )
 
-    def _provider_options(self) -> dict[str, str]:
-        number = self._setup.device.partition(":")[2]
-        return {"device_id": number} if number else {}
+    @property
+    def _number(self) -> int:
+        return int(self._setup.device.partition(":")[2] or 0)
+
+    def _providers(self) -> list[_Provider]:
+        """Returns the requested provider, and for TensorRT also CUDA, which runs the nodes that TensorRT does not."""
+        name, own = self._requested(), self._setup.provider_options
+        if name not in _OF_GPUS:
+            return [_Provider(name, own)]
+        device = {"device_id": str(self._number)}
+        cuda = _Provider(_CUDA, {**device, "use_tf32": "0"})
+        if name == _CUDA:
+            return [cuda._replace(options={**cuda.options, **own})]
+        if name != _TENSORRT:
+            return [_Provider(name, {**device, **own}), cuda]
+        folder = _engine_folder(self._path, own)
+        cache = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(folder)}
+        tensorrt = _Provider(name, {**device, **cache, **own})
+        self._engines_before = _engines(tensorrt)
+        return [tensorrt, cuda]
 
     def __exit__(self, *exc: object) -> None:
         del self._run, self._binding, self._session, self._weights
@@ -208,16 +255,34 @@ class OrtBackend(FrameworkBackend):
             binding.bind_cpu_input(name, rows)
         # The outputs are bound for each batch, because their shape may change.
         for name in self._names:
-            binding.bind_output(name)
+            binding.bind_output(name, *self._outputs_on)
         self._session.run_with_iobinding(binding)
         return named(self._names, binding.copy_outputs_to_cpu())
+
+    def _precision(self) -> str:
+        """Returns the number type. On a GPU, float32 may stand for TF32 or for the types that TensorRT may choose."""
+        computes_in = precision(weight_types(self._path), [i.dtype for i in self._inputs])
+        if computes_in != "float32":
+            return computes_in
+        if self._provider.name == _TENSORRT:
+            narrow = (kind for key, kind in _TENSORRT_TYPES.items() if self._provider.has(key))
+            return next(narrow, "tf32")
+        return "tf32" if self._provider.has("use_tf32") else computes_in
+
+    def used(self) -> Mapping[str, object]:
+        """Returns the cache folder of TensorRT and the number of engines that the run built there."""
+        if self._provider.name != _TENSORRT:
+            return {}
+        built = _engines(self._provider) - self._engines_before
+        folder = self._provider.options["trt_engine_cache_path"]
+        return {"engine_cache": folder, "engines_built": len(built)}
 
     def describe(self) -> Mapping[str, object]:
         options = self._session.get_session_options()
         return {
             "framework": f"onnxruntime {ort.__version__}",
             "device": self._session.get_providers()[0],
-            "precision": precision(weight_types(self._path), [i.dtype for i in self._inputs]),
+            "precision": self._precision(),
             "threads": options.intra_op_num_threads,
             "spinning": self._spins,
             "graph": self._option["graph"],
@@ -225,9 +290,33 @@ class OrtBackend(FrameworkBackend):
             "io_binding": self._binding is not None,
             "share_weights": self._weights is not None,
             "math_library": "MLAS",
+            **({"provider_options": {**self._provider.options}} if self._provider.options else {}),
             **({"outputs_left_out": self._left_out} if self._left_out else {}),
             **onnx_origin(self._path),
         }
+
+
+def _engine_folder(path: Path, options: Mapping[str, str]) -> Path:
+    """Returns the cache folder for TensorRT's engines, and creates it. The names of engines in the cache do not depend
+    on weights or on most options.
+    """
+    files = [path, *(path.parent / name for name in sorted(external_data(mapped(path))))]
+    digests = [sha256(file) for file in files]
+    key = repr((ort.__version__, digests, sorted(options.items())))
+    folder = cache_dir() / "tensorrt" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(
+            f"{folder} cannot be written ({e.strerror}): set XDG_CACHE_HOME to a writable folder with free space"
+        ) from e
+    return folder
+
+
+def _engines(tensorrt: _Provider) -> set[tuple[str, int]]:
+    """Returns the name and the time of change of each cached engine. TensorRT builds an engine again for larger inputs."""
+    folder = Path(tensorrt.options["trt_engine_cache_path"])
+    return {(file.name, file.stat().st_mtime_ns) for file in folder.glob("*.engine")}
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:

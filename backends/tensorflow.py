@@ -201,6 +201,9 @@ def _choose_device(device: str) -> None:
             f"the driver is installed, {how_to_install('tensorflow-gpu')}"
         )
     chosen = [] if kind == "cpu" else [gpus[int(number or 0)]]
+    if chosen:
+        # By default, TensorFlow rounds float32 to TF32 in matrix products and convolutions on GPUs.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
     if tf.config.get_visible_devices("GPU") == chosen:
         return
     try:

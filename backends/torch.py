@@ -15,7 +15,14 @@ from torch.utils._pytree import tree_map_only
 
 from harness.backends.parts.exported import check_is_data
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
-from harness.backends.parts.torch_cuda import CudaModule, move, opened_device, reason, take_rows
+from harness.backends.parts.torch_cuda import (
+    CudaModule,
+    capturing,
+    move,
+    opened_device,
+    reason,
+    take_rows,
+)
 from harness.backends.parts.torch_network import recording, weights_of
 from harness.core.number_types import precision
 from harness.errors import ConfigError
@@ -135,11 +142,12 @@ class TorchBackend(FrameworkBackend):
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._device = opened_device(self._setup.device)
-        try:
+        if self._device.type == "cpu":
             return self._load_on_device()
+        try:
+            with capturing:
+                return self._load_on_device()
         except RuntimeError as e:
-            if self._device.type == "cpu":
-                raise
             raise RuntimeError(reason(e, self._device)) from e
 
     def _load_on_device(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:

@@ -1,9 +1,10 @@
 """Measures everything that needs a GPU: python benchmarks/gpu_day.py OUT [--limit 540]
 
 The script writes each measured row to OUT/gpu_day.json immediately, and does not measure stored rows again. When the
-time limit ends the script, start it again with the same OUT. All rows take about half an hour, and most of this time is spent
-loading and warming up models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh installs the
-required packages.
+time limit ends the script, start it again with the same OUT, or with a copy of gpu_day.json in a new one. At the end,
+the script writes OUT/gpu_day.html. Models and runs are stored in --work, because they are large. All rows take about
+half an hour, and most of this time is spent loading and warming up models. --device cpu --short tries every section on
+a processor. scripts/gpu_day.sh installs the required packages.
 """
 
 import argparse
@@ -26,16 +27,19 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import bare_gpu
+from benchmarks import bare_gpu, gpu_models, gpu_page
 from benchmarks.command import HERE, ROOT
 from harness.backends.parts.torch_cuda import take_rows
 from harness.core.console import say
+from harness.core.files import write_text
+from harness.errors import HarnessError
 from harness.machine.gpus import Gpus
 
 Facts = Mapping[str, Any]
 _FASTEST = ("precision=f16", "layout=channels-last")
 FILE = "gpu_day.json"
 _RUN_LIMIT_S = 90
+_MODELS_LIMIT_S = 300
 _SMI_PERIOD_MS = 100
 _LEAST_S = 30
 """If less time than this remains, no further run starts."""
@@ -49,6 +53,8 @@ class Day(NamedTuple):
     """The folder, the device and the rows, which all sections share."""
 
     out: Path
+    work: Path
+    """Folder for models, runs and profiles."""
     device: str
     short: bool
     end_s: float
@@ -58,7 +64,21 @@ class Day(NamedTuple):
 
     @property
     def models(self) -> Path:
-        return self.out / "models"
+        return self.work / "models"
+
+    @property
+    def left_s(self) -> float:
+        return self.end_s - time.monotonic()
+
+    def command(
+        self, *words: str | Path, limit_s: float = _RUN_LIMIT_S, check: bool = False
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs a Python command until its own limit or the end of the script's time, whichever is earlier."""
+        command = [sys.executable, *map(str, words)]
+        limit_s = max(1.0, min(limit_s, self.left_s))
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=check
+        )
 
     def row(self, section: str, label: str, measure: Callable[[], Any]) -> Any:
         """Returns the stored row if it exists, otherwise the result of `measure`; if `measure` fails, returns
@@ -67,15 +87,18 @@ class Day(NamedTuple):
         rows = self.rows.setdefault(section, {})
         if label in rows and "missing" not in rows[label]:
             return rows[label]
-        if self.end_s - time.monotonic() < _LEAST_S:
+        if self.left_s < _LEAST_S:
             raise OutOfTimeError(f"{section}, {label}")
         try:
             rows[label] = measure()
         except (subprocess.SubprocessError, OSError, LookupError, TypeError, ValueError) as e:
             rows[label] = {"missing": f"{type(e).__name__}: {e}"}
             say(f"{section}, {label}: {rows[label]['missing']}")
-        (self.out / FILE).write_text(json.dumps(self.rows, indent=1))
+        self.store()
         return rows[label]
+
+    def store(self) -> None:
+        write_text(self.out / FILE, json.dumps(self.rows, indent=1))
 
 
 def main() -> None:
@@ -83,6 +106,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--work", type=Path, help="default: OUT/work")
     parser.add_argument("--limit", type=float, default=540.0, metavar="SECONDS")
     parser.add_argument(
         "--only", nargs="+", choices=[*SECTIONS], default=[*SECTIONS], metavar="SECTION"
@@ -91,11 +115,15 @@ def main() -> None:
     if arguments.device != "cpu" and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here; `--device cpu --short` tries the script")
     out: Path = arguments.out.absolute()
+    work: Path = (arguments.work or out / "work").absolute()
     out.mkdir(parents=True, exist_ok=True)
     stored = json.loads((out / FILE).read_text()) if (out / FILE).exists() else {}
     end_s = time.monotonic() + arguments.limit
-    day = Day(out, arguments.device, arguments.short, end_s, stored)
-    _python("gpu_models.py", str(day.models), *(["--short"] if day.short else []))
+    day = Day(out, work, arguments.device, arguments.short, end_s, stored)
+    if not all((day.models / name).exists() for name in gpu_models.NAMES):
+        sizes = ["--short"] if day.short else []
+        make = ("-P", HERE / "gpu_models.py", day.models)
+        day.command(*make, *sizes, limit_s=_MODELS_LIMIT_S, check=True)
     for name in arguments.only:
         began_s = time.monotonic()
         try:
@@ -104,32 +132,23 @@ def main() -> None:
             say(f"the time is over at {e}: start again with the same folder")
             break
         say(f"{name}: {time.monotonic() - began_s:.0f} s")
+    day.rows["targets"] = gpu_page.targets(day.rows)
+    day.store()
+    try:
+        gpu_page.write(day.rows, (out / FILE).with_suffix(".html"))
+    except HarnessError as e:
+        say(f"no page: {e}")
     print(json.dumps(day.rows))
-
-
-def _python(script: str, *words: str) -> str:
-    command = [sys.executable, "-P", str(HERE / script), *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False
-    )
-    if done.returncode:
-        raise ValueError(f"{script}: {done.stderr.strip()[-500:]}")
-    return done.stdout
 
 
 def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
     """Makes one run and returns its result.json. Raises a ValueError if the run wrote no result."""
-    out = day.out / "runs" / name
+    out = day.work / "runs" / name
     for old in (out, out.with_name(f"{name}.partial")):
         shutil.rmtree(old, ignore_errors=True)
     length = ("--queries", "30") if day.short else ("--duration", f"{seconds:g}s")
-    command = [
-        *(sys.executable, "-m", "harness", "--backend", "torch", "--device", day.device),
-        *(*length, "--no-report", "--out", str(out), *words),
-    ]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False
-    )
+    at = ("-m", "harness", "--backend", "torch", "--device", day.device)
+    done = day.command(*at, *length, "--no-report", "--out", out, *words)
     for folder in (out, out.with_name(f"{name}.partial")):
         if (folder / "result.json").is_file():
             result: Facts = json.loads((folder / "result.json").read_text())
@@ -186,12 +205,13 @@ def device(day: Day) -> None:
 
 def contract(day: Day) -> None:
     def tests() -> Facts:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"]
-        files = ("tests/plugins/backends/test_gpu.py", "tests/plugins/backends/test_torch_cuda.py")
-        done = subprocess.run(
-            [*command, "--show-capture=no", *files],
-            cwd=ROOT, capture_output=True, text=True, timeout=2 * _RUN_LIMIT_S, check=False,
-        )  # fmt: skip
+        words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--show-capture=no")
+        files = [
+            f"tests/plugins/backends/test_{name}.py" for name in ("gpu", "torch_cuda", "contract")
+        ]
+        # Of the contract tests, only those on a GPU are selected, by the device in their names.
+        chosen = ("-k", "test_gpu or test_torch_cuda or -cuda]")
+        done = day.command(*words, *chosen, *files, limit_s=2 * _RUN_LIMIT_S)
         lines = [line for line in done.stdout.splitlines() if "DEBUG" not in line]
         failures = [line for line in lines if line.startswith(("FAILED", "E "))]
         return {"summary": lines[-1], "failures": failures}
@@ -219,7 +239,7 @@ def scenarios(day: Day) -> None:
         "bert f16": ("bert.pt2", ("precision=f16",)),
         "gpt f16": ("gpt.pt2", ("precision=f16",)),
     }
-    for label, (file, options) in configurations.items():
+    for label, (file, options) in [*configurations.items()][-1 if day.short else 0 :]:
         words = [*_model(day, file), *_options(day, *options)]
         rate = None
         for scenario in ("single-stream", "multi-stream", "offline", "server"):
@@ -259,10 +279,16 @@ def bare(day: Day) -> None:
         words = [*_model(day, path.name), *_options(day, "precision=f16", f"layout={layout}")]
         words += ["--performance-count", str(bare_gpu.SAMPLES)]
         for turn in ("first", "second"):
-            loop = partial(_python, "bare_gpu.py", str(path), "2", "f16", layout, "64")
-            day.row("bare", f"{file}, loop, {turn}", lambda loop=loop: json.loads(loop()))  # type: ignore[misc]
+            day.row("bare", f"{file}, loop, {turn}", partial(_loop, day, path, layout))
             for scenario in ("offline", "single-stream"):
                 _measured(day, "bare", f"{file}, {scenario}, {turn}", scenario, *words)
+
+
+def _loop(day: Day, path: Path, layout: str) -> Facts:
+    script = HERE / "bare_gpu.py"
+    done = day.command("-P", script, path, "2", "f16", layout, "64", check=True)
+    found: Facts = json.loads(done.stdout)
+    return found
 
 
 def gather(day: Day) -> None:
@@ -354,11 +380,10 @@ def energy(day: Day) -> None:
 
 def machine(day: Day) -> None:
     def points() -> Facts:
-        out = day.out / "machine"
+        out = day.work / "machine"
         shutil.rmtree(out, ignore_errors=True)
         which = "gpu" if day.device != "cpu" else "gemm/numpy/fp32/256/1"
-        command = [sys.executable, "-m", "harness", "machine", "--filter", which, "--out", str(out)]
-        subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_RUN_LIMIT_S, check=True)
+        day.command("-m", "harness", "machine", "--filter", which, "--out", out, check=True)
         measured = json.loads((out / "machine.json").read_text())["points"]
         return {
             name: {"per_s": p["work"] / median(p["repetitions_ns"]) * 1e9, "unit": p["unit"]}
@@ -373,14 +398,12 @@ def profile(day: Day) -> None:
     """Uses the profiler to show how one batch spends its time."""
 
     def text() -> Facts:
-        out = day.out / "profile"
+        out = day.work / "profile"
         shutil.rmtree(out, ignore_errors=True)
         words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
-        at = ("--backend", "torch", "--device", day.device, "--duration", "1s", "--out", str(out))
-        command = [sys.executable, "-m", "harness", "profile", *at, *words]
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=True
-        )
+        at = ("--backend", "torch", "--device", day.device, "--duration", "1s", "--out", out)
+        limit_s = 2 * _RUN_LIMIT_S
+        done = day.command("-m", "harness", "profile", *at, *words, limit_s=limit_s, check=True)
         return {"text": done.stdout.splitlines()[:60]}
 
     day.row("profile", "resnet50 f16 channels-last", text)

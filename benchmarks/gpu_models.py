@@ -28,6 +28,7 @@ class Widths(NamedTuple):
 FULL = Widths(224, (3, 4, 6, 3), (1024, 24, 384), (768, 12, 512))
 SHORT = Widths(32, (1, 1, 1, 1), (64, 2, 16), (64, 2, 16))
 VOCABULARY = 30522
+NAMES = ("resnet50.pt2", "bert.pt2", "gpt.pt2", "resnet50.pt")
 HEAD = 64
 """Width of an attention head."""
 
@@ -114,16 +115,20 @@ def make(folder: Path, widths: Widths) -> list[Path]:
     """Creates the missing files. Returns the paths of all files."""
     torch.manual_seed(0)
     images = torch.randn(2, 3, widths.image, widths.image)
-    made = {
-        "resnet50.pt2": (resnet50(widths.blocks), images),
-        "bert.pt2": (Transformer(*widths.bert, causal=False), _ids(widths.bert[2])),
-        "gpt.pt2": (Transformer(*widths.gpt, causal=True), _ids(widths.gpt[2])),
-        "resnet50.pt": (resnet50(widths.blocks), images),
-    }
+    networks = (
+        (resnet50(widths.blocks), images),
+        (Transformer(*widths.bert, causal=False), _ids(widths.bert[2])),
+        (Transformer(*widths.gpt, causal=True), _ids(widths.gpt[2])),
+        (resnet50(widths.blocks), images),
+    )
+    made = dict(zip(NAMES, networks, strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     for name, (module, example) in made.items():
         if not (folder / name).exists():
-            write(module.eval(), example, folder / name)
+            # A process that is stopped leaves no broken file under the final name.
+            unfinished = folder / f"unfinished-{name}"
+            write(module.eval(), example, unfinished)
+            unfinished.replace(folder / name)
     return [folder / name for name in made]
 
 

@@ -19,6 +19,7 @@ from harness.results.pages.plots import bars, line, rounded
 Rows = Mapping[str, Mapping[str, Any]]
 
 _LOAD = re.compile(r"load ([\d.]+)(, \d+ instances)?")
+_LOOP = re.compile(r"(.+), loop, (.+)")
 _STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
 _HEADS = ("row", "verdict", "samples/s", "p50, ms", "p99, ms", "peak, W")
 _US_PER_MS = 1000
@@ -29,13 +30,56 @@ def main() -> None:
     parser.add_argument("rows", type=Path, help="gpu_day.json")
     parser.add_argument("page", type=Path)
     arguments = parser.parse_args()
-    day: Mapping[str, Rows] = json.loads(arguments.rows.read_text())
-    about = day["device"]["device"]
-    title = f"{about['name']}, PyTorch {about['torch']}"
+    write(json.loads(arguments.rows.read_text()), arguments.page)
+
+
+def write(day: Mapping[str, Rows], out: Path) -> None:
+    """Writes the page. Raises PluginUnavailable without plotly."""
+    about = day.get("device", {}).get("device", {})
+    title = f"{about.get('name', 'GPU')}, PyTorch {about.get('torch', 'unknown')}"
     loads = {name: rows for name, rows in day.items() if name.startswith("server")}
     figures = [tail(loads, p) for p in ("p50", "p99")] + [stages(day.get("server", {}))]
     article = Article([f"<h1>{escape(title)}</h1>"], figures, [*tables(day)])
-    page.write([article], title, arguments.page, script_in=arguments.page.parent)
+    page.write([article], title, out, script_in=out.parent)
+
+
+def targets(day: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
+    """Compares the harness with the bare loop, and Server's plan with the best of the other plans."""
+    return {
+        label: {"measured": measured, "target": target, "met": bool(met)}
+        for label, measured, target, met in (*_beside_the_loop(day), *_beside_the_grid(day))
+    }
+
+
+def _beside_the_loop(day: Mapping[str, Rows]) -> Iterator[tuple[str, float, str, bool]]:
+    rows = day.get("bare", {})
+    for label, loop in rows.items():
+        if (found := _LOOP.fullmatch(label)) is None or "missing" in loop:
+            continue
+        model, turn = found.groups()
+        offline = rows.get(f"{model}, offline, {turn}", {}).get("samples_per_s")
+        alone_us = rows.get(f"{model}, single-stream, {turn}", {}).get("p50_us")
+        if offline is not None:
+            ratio = offline / loop["samples_per_s"]
+            yield f"{model}, Offline / loop, {turn}", ratio, "at least 0.97", ratio >= 0.97
+        if alone_us is not None:
+            more_us = alone_us - loop["p50_ns"] / 1e3
+            yield (
+                f"{model}, single-stream p50 - loop, us, {turn}",
+                more_us,
+                "at most 10",
+                more_us <= 10,
+            )
+
+
+def _beside_the_grid(day: Mapping[str, Rows]) -> Iterator[tuple[str, float, str, bool]]:
+    rows = day.get("server", {})
+    for label, row in rows.items():
+        grid = [other for name, other in rows.items() if name.startswith(f"{label}, ")]
+        valid_us = [each["p99_us"] for each in grid if each.get("verdict") == "VALID"]
+        if valid_us and row.get("p99_us") is not None:
+            ratio = row["p99_us"] / min(valid_us)
+            yield f"Server, {label}: p99 / best of the grid", ratio, "at most 1.1", ratio <= 1.1
 
 
 def tail(loads: Mapping[str, Rows], percentile: str) -> Figure:

@@ -138,6 +138,8 @@ class Executed:
     """Duration of each call inside the framework."""
     without_time: str
     """Reason why some kernels have no time; '' if all of them have a time."""
+    copies: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Maps a direction, e.g. `to the GPU`, to the time in ns that copies between host and device took in each call."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Maps `spread`, `start` or `allocated` to the reason why the framework does not report it."""
 

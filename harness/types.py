@@ -213,6 +213,8 @@ class BackendSetup:
     """
     provider: str | None = None
     """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    """Values of --provider-option by name."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
     decoding: Decoding | None = None

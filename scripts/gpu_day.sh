@@ -2,10 +2,13 @@
 # Measures on a machine with a GPU that reaches no package index, but has Python with PyTorch and NumPy.
 #
 #   scripts/gpu_day.sh --prepare [PYTHON]   here: downloads wheels for that Python (default 3.12) into
-#                                           .gpu_day/, 6 MB; copy the checkout with that folder over
+#                                           .gpu_day/, 16 MB; copy the checkout with that folder over. Model
+#                                           files need no copy: they are made there, from random weights
 #   scripts/gpu_day.sh OUT [OPTION...]      there: installs missing packages and measures for nine minutes;
-#                                           with the same OUT, it continues. All rows take half an hour
+#                                           with the same OUT, or its gpu_day.json in a new OUT, it
+#                                           continues. All rows take half an hour
 #
+# OUT gets gpu_day.json, a page and the page's script. --work FOLDER takes models and runs (1.6 GB) out of OUT.
 # Options: python benchmarks/gpu_day.py --help. On your own machine with a GPU, `./run.sh install torch nvml`
 # and benchmarks/gpu_day.py are enough.
 set -euo pipefail
@@ -14,7 +17,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 wheels=$root/.gpu_day
 packages=(
     mlcommons-loadgen pydantic pydantic-core annotated-types typing-inspection typing-extensions argcomplete
-    psutil prometheus-client rich markdown-it-py mdurl pygments nvidia-ml-py pyyaml packaging
+    psutil prometheus-client rich markdown-it-py mdurl pygments nvidia-ml-py pyyaml packaging plotly
 )
 
 prepare() {
@@ -53,7 +56,7 @@ case ${1:-} in
     prepare "$@"
     ;;
 '' | -*)
-    sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 *)

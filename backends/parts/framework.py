@@ -72,6 +72,8 @@ class FrameworkBackend(ABC):
             yield f"backend {self.name!r} does not support --device {setup.device}: choose from {', '.join(self.devices)}"
         if setup.provider is not None and not self.has_providers:
             yield f"backend {self.name!r} has no providers: drop --provider {setup.provider}"
+        if setup.provider_options and not self.has_providers:
+            yield f"backend {self.name!r} has no providers: drop --provider-option"
 
     def __enter__(self) -> Self:
         try:

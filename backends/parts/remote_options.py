@@ -22,6 +22,8 @@ def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) 
         yield f"backend {backend!r} does not support --device {setup.device}: the server chooses the device"
     if setup.provider is not None:
         yield f"backend {backend!r} has no providers: drop --provider {setup.provider}"
+    if setup.provider_options:
+        yield f"backend {backend!r} has no providers: drop --provider-option"
 
 
 def _instead(option: str, known: Mapping[str, str]) -> str:

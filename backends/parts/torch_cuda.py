@@ -41,8 +41,10 @@ host. Larger outputs are copied into separate memory.
 _current = threading.local()
 """`stream` is the stream on which this thread works. The attribute is set once per thread, not per batch."""
 
-_capturing = threading.Lock()
-"""Held during a capture, so that allocations and waits of other captures do not disturb this capture."""
+capturing = threading.Lock()
+"""Held during a capture, so that allocations and waits of other captures do not disturb this capture. Also held while a
+model is loaded, because the mode `error` of a capture applies to the process and would refuse the copies of the weights.
+"""
 
 
 class _Graph(NamedTuple):
@@ -218,7 +220,7 @@ class CudaModule:
             return
         _fill(inputs, rows, size)
         try:
-            with _capturing:
+            with capturing:
                 inputs.graphs[size] = self._captured(inputs, size)
             self._count += 1
         except RuntimeError as e:

@@ -6,7 +6,7 @@ operator called) are the nodes of the file, in order.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, Protocol, Self
@@ -24,6 +24,9 @@ from harness.profiler import Executed, ExecutedKernel, Tensor, WiredNode
 from harness.types import Backend
 
 _RUN = "harness: module"
+
+_COPIES = {"to the GPU": "Memcpy HtoD", "from the GPU": "Memcpy DtoH"}
+"""Maps the direction of a copy to the beginning of its name in CUPTI's records."""
 
 _ON_STREAM = "kernels of a GPU start when its stream reaches them, not when the host launches them"
 
@@ -60,6 +63,8 @@ class TorchProfiler(TwinProfiler):
         self._program = twin
         self._recorded: list[tuple[int, int, list[_Called]]] = []
         """For each recorded call: the module's start and duration in ns, and its operators."""
+        self._copied: list[Mapping[str, int]] = []
+        """For each recorded call: the time of the copies in ns, by direction."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -92,6 +97,7 @@ class TorchProfiler(TwinProfiler):
         read = _called_on_gpu if self._program.on_gpu else _called
         called = [read(event, begin_us) for event in _outermost(run)]
         self._recorded.append((self._began_ns, _ns(run.time_range.elapsed_us()), called))
+        self._copied.append(_copies(events))
 
     def executed(self, calls: int) -> Executed:
         recorded = self._recorded[-calls:]
@@ -122,6 +128,10 @@ class TorchProfiler(TwinProfiler):
             run_start_ns=tuple(starts),
             run_ns=tuple(took for _, took, _ in recorded),
             without_time="PyTorch called no operator for it",
+            copies={
+                way: tuple(copied[way] for copied in self._copied[-calls:])
+                for way in (_COPIES if self._program.on_gpu else ())
+            },
             absent=absent,
         )
 
@@ -146,6 +156,14 @@ class TorchProfiler(TwinProfiler):
 
 def _ns(us: float) -> int:
     return round(us * 1_000)
+
+
+def _copies(events: Sequence[Any]) -> dict[str, int]:
+    """Returns the time in ns of all copies between host and GPU, by direction."""
+    return {
+        way: _ns(sum(e.time_range.elapsed_us() for e in events if e.name.startswith(begin)))
+        for way, begin in _COPIES.items()
+    }
 
 
 def _outermost(run: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ OF_A_RUN = (
     "backend_option",
     "device",
     "provider",
+    "provider_option",
     "input_shape",
 )
 """Fields of RunOptions that `serve` accepts, in the order in which the help lists them."""

@@ -203,6 +203,9 @@ maybe = {
     "threads": st.integers(1, 1024),
     "max_batch": st.integers(1, 65535),
     "provider": names,
+    "provider_option": st.lists(names, max_size=2, unique=True).map(
+        lambda keys: tuple((key, "1") for key in keys)
+    ),
     "hang_timeout_ns": durations_ns,
     "qsl_seed": st.integers(0, MAX_SEED),
     "sample_index_seed": st.integers(0, MAX_SEED),

@@ -1,5 +1,6 @@
 """NVML's readings of the GPUs in a run, and the doubts that follow from them. NVML is replaced by a stand-in."""
 
+import inspect
 import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.machine.family import Row
-from harness.machine.gpus import Gpus, summary
+from harness.machine.gpus import SLOWDOWNS, Gpus, summary
 from harness.machine.host_log import HostReader
 from harness.results.verdict.host_doubts import _gpu_doubts
 from tests.stand_ins.nvml import H100, FakeNvml
@@ -142,6 +143,40 @@ def test_older_driver_reports_the_reasons_for_a_low_clock(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(old))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert Gpus("cuda").row([])["gpu0_slowdowns"] == 0x24
+
+
+def test_calls_and_numbers_are_those_of_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Any = pytest.importorskip("pynvml")
+    called: dict[str, tuple[Any, ...]] = {}
+
+    class Recorded(FakeNvml):
+        def __getattr__(self, name: str) -> Any:
+            call = super().__getattr__(name)
+
+            def recorded(*args: Any) -> Any:
+                called[name] = args
+                return call(*args)
+
+            return recorded
+
+    old = {n: v for n, v in H100.items() if n != "nvmlDeviceGetCurrentClocksEventReasons"}
+    monkeypatch.setitem(sys.modules, "pynvml", Recorded(old))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = Gpus("cuda")
+    gpus.about()
+    gpus.row([])
+    assert {*H100, "nvmlDeviceGetCurrentClocksThrottleReasons"} <= called.keys()
+    for name, args in called.items():
+        inspect.signature(getattr(real, name)).bind(*args)
+    assert called["nvmlDeviceGetMaxClockInfo"][1] == real.NVML_CLOCK_MEM
+    assert called["nvmlDeviceGetTotalEccErrors"][1:] == (
+        real.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        real.NVML_VOLATILE_ECC,
+    )
+    assert [bit for bit, name in SLOWDOWNS.items() if name.startswith("heat")] == [
+        real.nvmlClocksThrottleReasonSwThermalSlowdown,
+        real.nvmlClocksThrottleReasonHwThermalSlowdown,
+    ]
 
 
 def rows(**columns: list[float]) -> list[Row]:

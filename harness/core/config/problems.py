@@ -68,6 +68,7 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
         ("--input-range", options.input_range),
         ("--lengths", options.lengths),
         ("--backend-option", options.backend_option),
+        ("--provider-option", options.provider_option),
         ("--dataset-option", options.dataset_option),
         ("--header", options.header),
     ):
@@ -189,6 +190,7 @@ _OF_THIS_MACHINE = {
     "oversubscribe": "--oversubscribe",
     "pin": "--pin",
     "provider": "--provider",
+    "provider_option": "--provider-option",
     "batch_wait_ns": "--batch-wait",
 }
 

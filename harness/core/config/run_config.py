@@ -99,7 +99,7 @@ def to_plain(config: RunConfig) -> dict[str, object]:
 
 
 _PAIRS = (
-    *("backend_option", "dataset_option", "input_range", "lengths"),
+    *("backend_option", "provider_option", "dataset_option", "input_range", "lengths"),
     *("plugin_sha256", "header"),
 )
 """Options of the form KEY=VALUE."""

@@ -212,6 +212,13 @@ class RunOptions:
         "ort: execution provider; the run fails if ONNX Runtime does not use it (default: set by --device)",
         level="expert",
     )
+    provider_option: tuple[tuple[str, str], ...] = option(
+        "ort: option of the execution provider, e.g. trt_fp16_enable=1 (repeatable)",
+        parse=parsers.parse_key_value,
+        many=True,
+        metavar="KEY=VALUE",
+        level="expert",
+    )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
         parse=parsers.parse_input_shape,

@@ -79,6 +79,7 @@ def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> L
         plain=times[0],
         profiled=times[1],
         peak_bytes=None,
+        copies=executed.copies,
         absent=executed.absent,
     )
 

@@ -69,6 +69,7 @@ class LayerProfile:
     plain, profiled: the same calls without and with the profiler, which alternate.
     setup: ONNX Runtime's session; None for other frameworks.
     peak_bytes: maximum number of bytes in use by the allocator; None if it is not reported.
+    copies: time in ns of the copies between host and device in each call, by direction.
     absent: the reasons why `spread`, `start` or `allocated` are not reported, by name.
     """
 
@@ -80,6 +81,7 @@ class LayerProfile:
     plain: Times
     profiled: Times
     peak_bytes: int | None
+    copies: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
     @property

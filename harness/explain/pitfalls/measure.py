@@ -159,6 +159,7 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
                     backend=change.backend,
                     backend_option=change.options,
                     provider=None,
+                    provider_option=(),
                 )
                 runner = open_runner(base.subject._replace(config=config), stack)
             for indices, ours, theirs in _pairs(base, change):

@@ -4,10 +4,10 @@ import posixpath
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
+from harness.core.formats.onnx_tensors import external_data
 from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
 from harness.models.hub import saved_model
-from harness.models.manifest.files import external_data
 from harness.models.manifest.formats import (
     BY_SUFFIX,
     SAVED_MODEL,

@@ -200,6 +200,7 @@ def open_backends(
         cpus=cpus,
         device=config.device,
         provider=config.provider,
+        provider_options=dict(config.provider_option),
         options=options,
     )
     cls: Callable[[BackendSetup], Backend]

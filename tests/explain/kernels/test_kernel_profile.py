@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from harness.explain.kernels import framework
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile, Times
+from harness.explain.profile.measure.layer_level import Unprofiled, layer_level
 from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled, layer_tables
 from harness.explain.profile.tables.trace import spans_of
 from harness.models.made.onnx_light import LIGHT, make
@@ -107,6 +109,26 @@ def test_nodes_of_kernels_without_time_have_a_reason() -> None:
     without = replace(MEANS, kernels=[k for k in MEANS.kernels if not k.inserted])
     without.kernels[1:2] = [ExecutedKernel(node=node("flat", "Reshape", "b", "d"))]  # type: ignore[index]
     assert found(without).eliminated == {2: "nothing was counted"}
+
+
+def test_layers_of_ort_on_a_gpu_are_not_measured_on_the_cpu() -> None:
+    config = SimpleNamespace(backend="ort", device="cuda:1")
+    subject: Any = SimpleNamespace(path=Path("model.onnx"), config=config, spec=None)
+    with pytest.raises(Unprofiled, match=r"^on a GPU, ONNX Runtime's profiler times the launches"):
+        layer_level(subject, 1, 1)
+
+
+def test_copies_between_host_and_gpu_are_a_note_of_their_own() -> None:
+    copies = {"to the GPU": (9_000, 11_000, 12_000), "from the GPU": (2_000, 2_000, 3_000)}
+    made = {t.key: t for t in layer_tables(Profiled(content(found(replace(MEANS, copies=copies)))))}
+    assert (
+        "copies to the GPU took 11.0 us per call, in addition to the kernels"
+        in made["layers"].notes
+    )
+    assert (
+        "copies from the GPU took 2.00 us per call, in addition to the kernels"
+        in made["layers"].notes
+    )
 
 
 def test_means_are_not_trimmed_and_add_up_to_the_mean_call() -> None:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
+from harness.core.formats.onnx_tensors import external_data
+from harness.models.manifest.files import files_of, sha256_of, size_bytes
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR, Model
 from tests.builders.models.external import ROWS, external, split

@@ -8,9 +8,10 @@ import time
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
@@ -151,7 +152,7 @@ def test_unknown_provider_is_refused_with_the_available_ones() -> None:
             {"spining": "on"},
             (
                 "backend 'ort' has no option 'spining': choose from spinning=auto|off|on graph=all|extended"
-                "|basic|off arena=on|off io_binding=off|on share_weights=off|on"
+                "|basic|off arena=on|off io_binding=auto|off|on share_weights=off|on"
             ),
         ),
         ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of auto, off, on"),
@@ -192,6 +193,117 @@ def test_cuda_of_python_packages_is_loaded_first_and_stdout_stays_clean(
             "--provider CUDAExecutionProvider: ONNX Runtime uses CPUExecutionProvider instead"
         )
     assert capsys.readouterr() == ("", "no libcudart\n")
+
+
+class OnGpu(onnxruntime.InferenceSession):  # type: ignore[misc] # onnxruntime may not be installed
+    """Stands in for a session on a GPU: records the providers, and computes on the processor."""
+
+    requested: ClassVar[dict[str, dict[str, str]]]
+    bound: ClassVar[list[tuple[str, str, int]]]
+    engine: ClassVar[str] = ""
+    """Name of the engine that the session builds; '' if it builds none."""
+
+    def __init__(
+        self, path: str, options: Any, providers: list[str], provider_options: list[dict[str, str]]
+    ) -> None:
+        super().__init__(path, options, providers=["CPUExecutionProvider"])
+        OnGpu.requested = dict(zip(providers, provider_options, strict=True))
+        OnGpu.bound = []
+        if self.engine:
+            (Path(provider_options[0]["trt_engine_cache_path"]) / self.engine).touch()
+
+    def get_providers(self) -> list[str]:
+        return [*self.requested, "CPUExecutionProvider"]
+
+    def io_binding(self) -> Any:
+        binding = super().io_binding()
+        bind = binding.bind_output
+
+        def bind_output(name: str, device_type: str = "cpu", device_id: int = 0) -> None:
+            OnGpu.bound.append((name, device_type, device_id))
+            bind(name)
+
+        binding.bind_output = bind_output
+        return binding
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[OnGpu]:
+    providers = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", OnGpu)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return OnGpu
+
+
+def test_cuda_provider_gets_its_options_and_keeps_outputs_on_the_gpu(
+    on_gpu: type[OnGpu], digits: DigitsDataset, logits: Any
+) -> None:
+    asked = {"cudnn_conv_algo_search": "HEURISTIC"}
+    with OrtBackend(setup(device="cuda:1", provider_options=asked)) as backend:
+        found = np.asarray(backend.infer(digits.batch(range(8))))
+        about = backend.describe()
+        assert backend.used() == {}
+    assert np.abs(found - logits[:8]).max() < 1e-4
+    options = {"device_id": "1", "use_tf32": "0", **asked}
+    assert on_gpu.requested == {"CUDAExecutionProvider": options}
+    assert on_gpu.bound == [("logits", "cuda", 1)]
+    assert about["provider_options"] == options
+    assert (about["io_binding"], about["precision"]) == (True, "float32")
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "precision"),
+    [
+        (None, {"use_tf32": "1"}, "tf32"),
+        ("TensorrtExecutionProvider", {}, "tf32"),
+        ("TensorrtExecutionProvider", {"trt_fp16_enable": "True"}, "float16"),
+    ],
+)
+def test_precision_of_a_gpu_follows_from_the_provider_options(
+    on_gpu: type[OnGpu], provider: str | None, options: dict[str, str], precision: str
+) -> None:
+    made = setup(device="cuda", provider=provider, provider_options=options)
+    with OrtBackend(made) as backend:
+        assert backend.describe()["precision"] == precision
+    assert on_gpu.requested[provider or "CUDAExecutionProvider"].items() >= options.items()
+
+
+def test_tensorrt_engines_are_kept_by_model_and_options(
+    on_gpu: type[OnGpu], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A cached engine contains the weights, but neither its name nor TensorRT's check depends on them."""
+
+    def opened(model: Path | None = DIGITS, **options: str) -> tuple[str, object]:
+        of_tensorrt = setup(
+            model,
+            device="cuda",
+            provider="TensorrtExecutionProvider",
+            provider_options=options,
+        )
+        with OrtBackend(of_tensorrt) as backend:
+            used = backend.used()
+        assert on_gpu.requested["CUDAExecutionProvider"] == {"device_id": "0", "use_tf32": "0"}
+        folder = on_gpu.requested["TensorrtExecutionProvider"]["trt_engine_cache_path"]
+        assert used["engine_cache"] == folder
+        return folder, used["engines_built"]
+
+    first, built = opened()
+    assert built == 0
+    assert Path(first).is_relative_to(tmp_path / "mlperf-harness" / "tensorrt")
+    monkeypatch.setattr(OnGpu, "engine", "sm90.engine")
+    assert opened() == (first, 1)
+    monkeypatch.setattr(OnGpu, "engine", "")
+    assert opened() == (first, 0)
+    assert opened(trt_fp16_enable="1")[0] != first
+    assert opened(trt_engine_cache_path=str(tmp_path))[0] == str(tmp_path)
+    assert DIGITS is not None
+    other = tmp_path / DIGITS.name
+    model = onnx.load(DIGITS)
+    model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+    onnx.save(model, other)
+    assert opened(other)[0] != first
 
 
 @pytest.mark.parametrize(
@@ -380,7 +492,13 @@ def test_null_answers_one_row_per_index_and_reports_no_framework(count: int) -> 
 
 
 @pytest.mark.parametrize(
-    "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
+    "asked",
+    [
+        {"provider": "CPU"},
+        {"provider_options": {"a": "1"}},
+        {"options": {"spinning": "on"}},
+        {"device": "cuda"},
+    ],
 )
 def test_null_refuses_unsupported_options(asked: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="takes only --device cpu, no --provider and no"):

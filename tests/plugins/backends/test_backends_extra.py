@@ -4,7 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,23 @@ def test_the_size_of_a_folder_is_that_of_its_files(tmp_path: Path) -> None:
 
 UNNEEDED = ("build", "results", "tests")
 """Top-level folders of a checkout that the test does not copy."""
+
+
+@pytest.mark.slow
+def test_tensorflow_does_not_round_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's default on a GPU is TF32, but results say float32."""
+    tf: Any = pytest.importorskip("tensorflow")
+    backend: Any = import_module("harness.backends.tensorflow")
+    visible: list[list[str]] = []
+    monkeypatch.setattr(backend, "_gpus", lambda: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, _: visible.append(gpus))
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
+    try:
+        backend._choose_device("cuda:1")
+        assert visible == [["gpu 1"]]
+        assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
 
 
 @pytest.mark.slow

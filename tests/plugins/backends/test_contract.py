@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ class Case(NamedTuple):
     backend: str
     format: str
     options: Mapping[str, str] = {}
+    device: str = "cpu"
 
     @property
     def model(self) -> Model:
@@ -46,7 +48,8 @@ class Case(NamedTuple):
         return TREES if self.backend == "trees" else MODEL
 
     def __str__(self) -> str:
-        return "-".join([self.backend, self.format, *self.options.values()])
+        device = [] if self.device == "cpu" else [self.device]
+        return "-".join([self.backend, self.format, *self.options.values(), *device])
 
     def setup(self, **more: Any) -> BackendSetup:
         values = {
@@ -55,6 +58,7 @@ class Case(NamedTuple):
             "instances": INSTANCES,
             "max_batch": 64,
             "options": self.options,
+            "device": self.device,
         }
         return BackendSetup(model_name=self.model.name, **{**values, **more})
 
@@ -70,6 +74,7 @@ CASES = (
     Case("openvino", "onnx"),
     Case("torch", "torchscript"),
     Case("torch", "torchscript", {"compile": "on"}),
+    Case("torch", "torchscript", device="cuda"),
     Case("tensorflow", "savedmodel"),
     Case("tensorflow", "keras"),
     Case("tensorflow", "keras", {"compile": "off"}),
@@ -104,6 +109,8 @@ def _installed(case: Case) -> None:
     entry = registry.BACKENDS[case.backend]
     if not entry.installed:
         pytest.skip(f"extra {entry.extra!r} is not installed")
+    if case.device != "cpu" and not import_module("torch").cuda.is_available():
+        pytest.skip("this machine has no GPU")
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +337,9 @@ def test_unknown_option_or_provider_is_refused(case: Case) -> None:
     if case.backend != "ort":
         assert _refusal(case, provider="X") == (
             f"backend {case.backend!r} has no providers: drop --provider X"
+        )
+        assert _refusal(case, provider_options={"a": "1"}) == (
+            f"backend {case.backend!r} has no providers: drop --provider-option"
         )
 
 

@@ -1,9 +1,11 @@
 """The part of the backend `torch` that feeds a GPU, tested with a stand-in for torch.cuda."""
 
+import inspect
 import threading
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from harness.errors import ConfigError
+from harness.types import BackendSetup
 
 torch: Any = pytest.importorskip("torch")
 torch_cuda: Any = import_module("harness.backends.parts.torch_cuda")
@@ -20,6 +23,33 @@ pytestmark = [
     pytest.mark.slow,  # these tests are slow, because they import PyTorch
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
+
+
+def test_the_stand_in_has_the_interface_of_torch_cuda() -> None:
+    """Every call of CudaModule must be possible with the arguments that the stand-in accepts."""
+    device, stream = torch.device("cuda", 0), object()
+    calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+        "Event": ((), {"blocking": True}),
+        "Stream": ((device,), {}),
+        "CUDAGraph": ((), {}),
+        "graph_pool_handle": ((), {}),
+        "set_stream": ((stream,), {}),
+        "set_sync_debug_mode": (("error",), {}),
+        "graph": ((object(),), {"pool": 0, "stream": stream, "capture_error_mode": "thread_local"}),
+        "mem_get_info": ((device,), {}),
+        "max_memory_allocated": ((device,), {}),
+        "memory_reserved": ((device,), {}),
+    }
+    assert {name for name in vars(stand_in.FakeCuda) if not name.startswith("_")} == calls.keys()
+    for name, (args, more) in calls.items():
+        inspect.signature(getattr(torch.cuda, name)).bind(*args, **more)
+        inspect.signature(getattr(stand_in.FakeCuda(), name)).bind(*args, **more)
+    for name, methods in {
+        "Event": ("record", "synchronize"),
+        "Stream": ("synchronize",),
+        "CUDAGraph": ("replay",),
+    }.items():
+        assert all(hasattr(getattr(torch.cuda, name), method) for method in methods)
 
 
 def module(call: Any, cuda: Any, *, graphs: bool = True, largest: int = 8) -> Any:
@@ -210,6 +240,48 @@ def test_one_capture_at_a_time() -> None:
     assert most == [1]
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_gpu_that_is_lost_fails_each_batch_and_keeps_the_use(graphs: bool) -> None:
+    class Lost(stand_in.Event):  # type: ignore[misc]
+        lost = False
+
+        def synchronize(self) -> None:
+            if self.lost:
+                raise RuntimeError("CUDA error: unspecified launch failure\nCompile with ...")
+
+    class LostCuda(stand_in.FakeCuda):  # type: ignore[misc]
+        Event = Lost
+
+    cuda = LostCuda()
+    runs = module(lambda x: x + 1, cuda, graphs=graphs)
+    given = rows(2)
+    answered = runs.answer([given])
+    Lost.lost = True
+    for _ in range(3):
+        with pytest.raises(RuntimeError) as lost:
+            runs.answer([rows(2, 1)])
+        told = torch_cuda.reason(lost.value, torch.device("cuda", 0), cuda)
+        assert told == "CUDA error: unspecified launch failure"
+    np.testing.assert_array_equal(answered.numpy(), given + 1)
+    assert runs.used()["cuda_graphs"] == (1 if graphs else 0)
+
+
+def test_loading_a_model_waits_for_the_end_of_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: the mode in which a capture refuses waits applies to the process, so it refused the copies of the weights."""
+    backend: Any = import_module("harness.backends.torch")
+    held: list[bool] = []
+    monkeypatch.setattr(backend, "opened_device", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr(
+        backend.TorchBackend,
+        "_load_on_device",
+        lambda _: held.append(torch_cuda.capturing.locked()),
+    )
+    setup = BackendSetup(model=Path("model.pt2"), model_name="m", device="cuda")
+    backend.TorchBackend(setup)._load()
+    assert held == [True]
+    assert not torch_cuda.capturing.locked()
+
+
 def test_missing_gpu_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_cuda.opened_device("cpu").type == "cpu"
     if not torch.cuda.is_available():
@@ -254,6 +326,15 @@ def test_an_operators_time_is_that_of_its_kernels_on_the_gpu() -> None:
     assert (called.start_ns, called.duration_ns) == (10_000, 15_400)
     assert called.allocated_bytes == 1_605_632
     assert called.arguments == ()
+    events = [
+        recorded("aten::copy_", 90.0, 99.0),
+        recorded("Memcpy HtoD (Pinned -> Device)", 92.0, 104.5),
+        outer,
+        recorded("Memcpy DtoH (Device -> Pinned)", 140.0, 141.5),
+        recorded("Memcpy DtoH (Device -> Pinned)", 141.5, 142.0),
+        recorded("Memcpy DtoD (Device -> Device)", 105.0, 106.0),
+    ]
+    assert kernels._copies(events) == {"to the GPU": 12_500, "from the GPU": 2_000}
     flatten = kernels._called_on_gpu(recorded("aten::flatten", 140.0, 144.0), 90.0)
     assert (flatten.implementation, flatten.duration_ns) == ("", 0)
 

@@ -65,6 +65,10 @@ def layer_level(
 def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> FrameworkProfile:
     assert subject.path is not None
     config, spec = subject.config, subject.spec
+    if config.device != "cpu":
+        raise Unprofiled(
+            "on a GPU, ONNX Runtime's profiler times the launches of kernels, not the kernels: drop --device"
+        )
     options = dict(config.backend_option)
     setup = setup_of(options, spec.threads, owns_cores=spec.owns_cores, provider=config.provider)
     feeds = subject.feeds(batch)

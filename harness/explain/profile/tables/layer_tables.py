@@ -5,11 +5,12 @@ effects.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from harness.core.units import counted, show_percent
+from harness.core.units import counted, show_ns, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
@@ -179,6 +180,10 @@ def _layers(level: LayerLevel) -> Table:
     )
     absent = level.profile.absent
     notes = [f"no {what}: {why}" for what, why in absent.items()]
+    notes += [
+        f"copies {way} took {show_ns(median(times_ns))} per call, in addition to the kernels"
+        for way, times_ns in level.profile.copies.items()
+    ]
     if "allocated" not in absent:
         notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
     about = "every executed kernel, the slowest first"

@@ -52,6 +52,7 @@ def as_client(config: RunConfig) -> RunConfig:
         pin=False,
         oversubscribe=False,
         provider=None,
+        provider_option=(),
         device="cpu",
         hook=config.hook if config.inputs_on_wire else None,
         plugin_sha256=(),

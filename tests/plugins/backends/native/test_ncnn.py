@@ -137,7 +137,9 @@ def test_shapes_come_from_the_manifest_if_the_file_records_none(tmp_path: Path) 
             f"input 'image' is declared as [{', '.join(map(str, shape))}], but "
         )
     spec = IMAGE[0]._replace(dtype="uint8")
-    assert refusal(path, (spec,)) == "ncnn takes float32, int32 and int64 inputs, not uint8"
+    assert refusal(path, (spec,)) == (
+        "ncnn takes float32, int32 and int64 inputs, not uint8: declare one of these types"
+    )
 
 
 def test_first_layer_that_works_in_place_leaves_the_samples_unchanged(tmp_path: Path) -> None:
