@@ -103,7 +103,7 @@ def _median(same: Sequence[Number]) -> Number:
 
 
 class Margin(NamedTuple):
-    """What counts between two configurations, on the scale of `_scaled`."""
+    """Least differences between two configurations that count, on the scale of `_scaled`."""
 
     gain: float = 0.0
     """A gain counts only if it is larger."""
