@@ -22,9 +22,7 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
     """
     one, many = ("sample", "samples") if state.counts_samples else ("query", "queries")
     times = [*_latencies(state), *_tokens(state, latest)]
-    found = [
-        one._replace(is_doubtful=one.is_doubtful or (is_disturbed and one.is_good)) for one in times
-    ]
+    found = [one._replace(is_good=one.is_good and not is_disturbed) for one in times]
     found += _rate(state, latest, many)
     found.append(Tile("Answered", counted(int(state.completed), one, many)))
     waiting = state.totals.waiting

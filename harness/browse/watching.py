@@ -38,6 +38,12 @@ loads its model.
 MOST_MISSED_S = 3.0
 """If the first state is at most this long after the first query, the curves begin at the first query."""
 
+LEAST_S = 0.5
+"""Least time between two states that the curves show."""
+
+MOST_UNSEEN_S = 5.0
+"""If no page was open for longer, the curves show a gap, because the course of that time is unknown."""
+
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
@@ -71,24 +77,32 @@ class Past:
         """Time of the first query, on the same clock as `Snapshot.at_s`."""
         self._mark: str | None = None
         """Name of a phase whose first point is not added yet."""
+        self._measured = ""
+        """Folder of the latest run whose performance phase was seen."""
 
     def add(self, run: str, state: Snapshot) -> None:
+        if state.phase == "performance":
+            self._measured = run
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
             self._recent.clear()
             self._mark = _mark(run, state)
         self.state, self.last, self.run = state, state, run
-        if not state.has_begun:
-            return
-        # Once all samples are answered, further states are not added, because the rate would fall to 0.
-        if state.is_answered and self._mark is None:
+        if not self._is_drawn(state):
             return
         elapsed_s = state.elapsed_s or 0.0
         if self._origin_s is None:
             self._origin_s = state.at_s - elapsed_s
+        if self._recent and state.at_s - self._recent[-1].at_s > MOST_UNSEEN_S:
+            self._append(gap(self._recent[-1].at_s - self._origin_s))
+            self._recent.clear()
         # A page that is opened later shows nothing of the time before, because the course of that time is unknown.
         is_early = elapsed_s <= MOST_MISSED_S or state.is_answered
         if not self._recent and is_early and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
+        # The rate over a few ms would set the axis of the whole run, so the next state is used instead.
+        is_soon = self._recent and state.at_s - self._recent[-1].at_s < LEAST_S
+        if is_soon and not state.is_answered:
+            return
         self._recent.append(state)
         if len(self._recent) < 2:  # a curve needs at least two states
             return
@@ -96,6 +110,14 @@ class Past:
         if self._mark is not None:
             self._append(opening(recent, self._origin_s))
         self._append(point(recent, self._origin_s))
+
+    def _is_drawn(self, state: Snapshot) -> bool:
+        """Returns whether the curves continue with the state of `run`. Once all samples are answered, they end, because
+        the rate would fall to 0. They omit an accuracy phase after a performance phase, whose axes its rates would set.
+        """
+        is_after = state.phase != "performance" and self._measured == self.run
+        has_ended = state.is_answered and self._mark is None
+        return state.has_begun and not is_after and not has_ended
 
     def miss(self) -> None:
         """Records that the state could not be read. The curves then show a gap."""

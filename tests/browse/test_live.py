@@ -162,6 +162,7 @@ def test_events_end_with_the_run(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "PERIOD_S", 0.01)
+    monkeypatch.setattr(watching, "LEAST_S", 0.0)
     begin(endpoint, query_count=1400)
 
     async def watch() -> list[str]:
@@ -253,6 +254,39 @@ def test_a_reading_that_is_missed_leaves_one_gap() -> None:
     past.miss()
     past.add("run", look(15.0, 1_500))
     assert [bool(one["charts"]) for one in past.points] == [True, True, False, True]
+
+
+def test_the_curves_have_a_gap_while_no_page_is_open() -> None:
+    """Bug: a straight line over two minutes looked like a measurement."""
+    past = watching.Past()
+    for at_s in (10.0, 11.0, 131.0, 132.0):
+        past.add("run", look(at_s, 100 * at_s))
+    assert [bool(one["charts"]) for one in past.points] == [True, True, False, True]
+    assert [one["t"] for one in past.points] == [0, 1, 1, 122]
+
+
+def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:
+    """Bug: its rates set the axes of the measured run."""
+    past = watching.Past()
+    for at_s in (10.0, 11.0):
+        past.add("run", look(at_s, 5 * at_s))
+    drawn = list(past.points)
+    for at_s in (12.0, 13.0):
+        past.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))
+    assert list(past.points) == drawn
+    assert present(past.last).phase == "accuracy"
+    alone = watching.Past()
+    for at_s in (12.0, 13.0):
+        alone.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))
+    assert alone.latest("rate", "answered") == 500
+
+
+def test_the_curves_do_not_begin_with_a_rate_over_a_few_ms() -> None:
+    """Bug: 62 answers/s over the first 32 ms set the axis of a run with 5/s."""
+    past = watching.Past()
+    past.add("run", look(10.0, 2, elapsed_s=0.032))
+    past.add("run", look(11.0, 7, elapsed_s=1.0))
+    assert [one["charts"]["rate"]["answered"] for one in past.points] == [6.783] * 2  # 7 in 1.032 s
 
 
 def test_the_last_values_stay_when_all_is_answered() -> None:

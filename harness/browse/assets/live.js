@@ -20,6 +20,7 @@ function digits(value) {
 
 function shown(value, unit) {
   if (value === undefined || value === null) return "-";
+  if (unit === "cores") return String(Number(value.toFixed(2)));
   if (unit !== "s" || value === 0) return digits(value);
   if (value >= 1) return `${digits(value)} s`;
   return value >= 1e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
@@ -132,7 +133,7 @@ class Chart {
       const values = Object.values(this.values(one));
       return this.stacked ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values);
     });
-    const top = Math.max(...tops, 1e-9);
+    const top = Math.max(...tops, this.unit === "s" ? 1e-9 : 1);
     const near = bounds.map(([, value]) => value).filter((value) => value <= (this.log ? 100 : 3) * top);
     return Math.max(top, ...near) * (this.log ? 1.3 : 1.06);
   }
@@ -153,10 +154,10 @@ class Chart {
       if (value === undefined) { before = null; continue; }
       const at = `${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
       if (before && !one.mark) {
-        const kind = judged(Math.max(value, before.value), bound);
-        paths.set(kind, `${paths.get(kind) || ""}M${before.at}L${at}`);
+        const kind = judged(value, bound);
+        paths.set(kind, `${paths.get(kind) || ""}M${before}L${at}`);
       }
-      before = { at, value };
+      before = at;
     }
     for (const [kind, path] of paths) add(this.svg, "path", { d: path, class: `line s${place % 8} ${kind}` });
   }
