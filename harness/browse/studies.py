@@ -231,14 +231,14 @@ def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
-    found = [
-        sweep_table.highest_without_hole(part["points"], part["highest_valid"])
-        for _, part in caches.parts(content)
-    ]
+    found = [sweep_table.highest_of(part) for _, part in caches.parts(content)]
     highest = max((rate for rate in found if rate is not None), default=None)
-    outcome = (
-        f"highest VALID {show_rate(highest)} queries/s" if highest is not None else "none VALID"
-    )
+    if highest is not None:
+        outcome = f"highest VALID {show_rate(highest)} queries/s"
+    elif any(point["verdict"] == "VALID" for point in content["points"]):
+        outcome = "none VALID without an INVALID rate below it"
+    else:
+        outcome = "none VALID"
     words = " ".join(word for word in sweep_table.words(content) if word)
     rates = counted(len({point["rate_per_s"] for point in content["points"]}), "rate")
     states = f", each in {len(found)} states of the cache" if len(found) > 1 else ""

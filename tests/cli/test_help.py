@@ -149,7 +149,7 @@ def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones() -> None:
     page = page_of("peak --help")
     own, basic = page.index("  --probe "), page.index(f"\n{BASIC}:\n")
     assert own < basic < page.index("\ngeneral:\n")
-    assert "44 more options: `python -m harness peak --help-all`" in " ".join(page.split())
+    assert "45 more options: `python -m harness peak --help-all`" in " ".join(page.split())
     assert not {"--hook", "--audit", "--user-conf"} & {*flags(page)}
 
 

@@ -265,15 +265,15 @@ def table(
 ) -> str:
     """Returns an HTML table; texts are escaped. numbers: how many of the last columns are right-aligned.
 
-    cards: on a narrow screen, shows each row of a table with more than _MOST_SMALL columns as a card, so that the last
-    columns are visible without scrolling.
+    cards: on a narrow screen, shows each row as a card, so that the last columns are visible without scrolling. Small
+    tables stay tables.
     """
     words = len(heads) - numbers
     return aligned_table(heads, rows, [i >= words for i in range(len(heads))], cards=cards)
 
 
-_MOST_SMALL = 4
-"""A table with at most this many columns stays a table on a narrow screen."""
+_MOST_SMALL, _MOST_TEXTS = 4, 2
+"""A table with at most this many columns, of which at most this many contain text, stays a table on a narrow screen."""
 
 
 def aligned_table(
@@ -288,7 +288,8 @@ def aligned_table(
 
     sortable: whether page.js makes each head a button that sorts the rows.
     """
-    is_small = cards and len(heads) <= _MOST_SMALL
+    texts = len(heads) - sum(is_number)
+    is_small = cards and len(heads) <= _MOST_SMALL and texts <= _MOST_TEXTS
     cards = cards and not is_small
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.core.codes import CLIENT_BOUND, HOPELESS, INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
-from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
+from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import reported_percentile
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.results.slos.shown import has_several, met_text
@@ -295,6 +295,9 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
         if content["finished"] and least is not None:
             yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
+        elif judged := [p for p in content["probes"] if p["passed"] is not None]:
+            failed = sum(not p["passed"] for p in judged)
+            yield f"no peak yet: {failed} of {counted(len(judged), 'run')} failed, and no full run passed"
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""

@@ -309,6 +309,13 @@ def has_hole(content: Mapping[str, Any]) -> bool:
     return highest is not None and bool(holes_below(content["points"], highest))
 
 
+def highest_of(part: Mapping[str, Any]) -> float | None:
+    """Returns the highest VALID rate below which no rate failed; None if no such rate exists. part: one of
+    `caches.parts`.
+    """
+    return highest_without_hole(part["points"], part["highest_valid"])
+
+
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:

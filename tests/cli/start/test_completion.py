@@ -57,7 +57,7 @@ FIRST = dict.fromkeys(name.partition(" ")[0] for name in VERBS)
         ("data check ", [*DATASETS]),
         ("schema ", ["config", "manifest", "result"]),
         ("--duration ", []),
-        ("peak --pro", ["--probe", "--probe-rate", "--provider"]),
+        ("peak --pro", ["--probe", "--probe-rate", "--provider", "--provider-option"]),
         ("nosuch --x", []),
     ],
 )

@@ -34,9 +34,9 @@ def test_a_small_table_stays_a_table_on_a_phone() -> None:
         small = Table("runs", "runs", "", columns(heads), [["a"] * count])
         return "".join(section(small, cards=True))
 
-    assert "<table><tr>" in made("a | b | c | d")
-    assert "data-head" not in made("a | b | c | d")
-    assert '<table class="cards">' in made("a | b | c | d | e")
+    assert "<table><tr>" in made("a | b | c [ns] | d [ns]")
+    assert "data-head" not in made("a | b | c [ns] | d [ns]")
+    assert '<table class="cards">' in made("a | b | c [ns] | d [ns] | e [ns]")
 
 
 def test_the_outcome_of_a_run_is_coloured() -> None:

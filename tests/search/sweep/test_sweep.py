@@ -605,6 +605,19 @@ def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
 
+def test_a_sweep_without_an_answer_is_not_headed_valid() -> None:
+    """Bug: a VALID run above INVALID ones put VALID beside `no rate`."""
+    points = [point(1000, 1.0)._asdict(), point(2500, 3.0)._asdict()]
+    below = [{**points[0], "verdict": "INVALID"}, points[1]]
+    named = {"config": {"scenario": "server", "backend": "null"}, "model": "mine"}
+
+    def head(of: list[dict[str, Any]]) -> str:
+        return str(articles({**named, **swept_to(of, highest_valid=2500)})[0].head[0])
+
+    assert ">VALID</span>" in head(points)
+    assert ">INVALID</span>" in head(below)
+
+
 def test_page_is_made_if_plotly_is_installed(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
