@@ -166,6 +166,7 @@ def _options(day: Day, *options: str) -> list[str]:
 def brief(result: Facts) -> dict[str, Any]:
     """Returns the numbers of a run that the tables show."""
     latency, about = result.get("latency_ns") or {}, result.get("backend_description") or {}
+    use = about.get("use") or {}
     gpus = (result.get("host") or {}).get("gpus") or [{}]
     power = (result.get("power") or {}).get("readings") or [{}]
     return {
@@ -178,10 +179,10 @@ def brief(result: Facts) -> dict[str, Any]:
             name: one["p50"] / 1e3 for name, one in (result.get("stages_ns") or {}).items()
         },
         "precision": about.get("precision"),
-        "cuda_graphs": about.get("cuda_graphs"),
-        "cuda_graphs_reason": about.get("cuda_graphs_reason"),
+        "cuda_graphs": use.get("cuda_graphs"),
+        "cuda_graphs_reason": use.get("cuda_graphs_reason"),
         "sizes_not_warm": (result.get("warm_up") or {}).get("skipped"),
-        "gpu_memory_peak_bytes": about.get("gpu_memory_peak_bytes"),
+        "gpu_memory_peak_bytes": use.get("gpu_memory_peak_bytes"),
         "busy_share": gpus[0].get("busy_share"),
         "peak_watts": gpus[0].get("peak_watts"),
         "slowdowns": gpus[0].get("slowdowns"),

@@ -293,8 +293,8 @@ class HasUse(Protocol):
     """A backend that reports its use of a device other than the processor, e.g. GPU memory."""
 
     def used(self) -> Mapping[str, object]:
-        """Returns numbers and texts, such as memory use, which are added to the result of `describe`. The harness calls
-        this method on each instance after the run.
+        """Returns numbers and texts, such as memory use, which the result contains under `use`, next to the result of
+        `describe`. The harness calls this method on each instance after the run.
         """
 
 

@@ -115,9 +115,12 @@ class Past:
         """Returns whether the curves continue with the state of `run`. Once all samples are answered, they end, because
         the rate would fall to 0. They omit an accuracy phase after a performance phase, whose axes its rates would set.
         """
-        is_after = state.phase != "performance" and self._measured == self.run
         has_ended = state.is_answered and self._mark is None
-        return state.has_begun and not is_after and not has_ended
+        return state.has_begun and not has_ended and not self._is_omitted(state)
+
+    def _is_omitted(self, state: Snapshot) -> bool:
+        """Returns whether the state belongs to an accuracy phase after a performance phase of `run`."""
+        return state.phase != "performance" and self._measured == self.run
 
     def miss(self) -> None:
         """Records that the state could not be read. The curves then show a gap."""
@@ -139,7 +142,11 @@ class Past:
             return list(self.points)[len(self.points) - new :]
 
     def latest(self, chart: str, series: str) -> float | None:
-        """Returns a value from the last point that contains values; None if this point lacks the value."""
+        """Returns a value from the last point that contains values; None if this point lacks the value, or if the
+        curves omit the current phase.
+        """
+        if self.last is not None and self._is_omitted(self.last):
+            return None
         found = (one["charts"] for one in reversed(self.points) if one["charts"])
         charts: Mapping[str, Any] = next(found, {})
         value: float | None = charts.get(chart, {}).get(series)

@@ -122,9 +122,9 @@ def _settings(result: Mapping[str, Any]) -> str | None:
     """Returns the value of the column `settings`; None if the run recorded neither a plan nor a description."""
     plan = result.get("plan") or {}
     described = result.get("backend_description") or {}
-    found = {name: plan[name] for name in _PLANNED if name in plan}
-    plain = {name: one for name, one in described.items() if isinstance(one, str | int | float)}
-    return json.dumps({**plain, **found}) if plain or found else None
+    planned = {name: plan[name] for name in _PLANNED if name in plan}
+    set_by = {name: value for name, value in described.items() if name != "use"}
+    return json.dumps({**set_by, **planned}) if set_by or planned else None
 
 
 def content_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,11 +139,11 @@ def result(findings: Findings) -> Result:
 
 
 def _described(findings: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
-    """Returns the backend's two descriptions of itself: after loading, and after the run."""
+    """Returns the backend's description of itself after loading, and after the run its use of a device under `use`."""
     if findings.loaded is None:
         return None
     used = run.ended.get("backend") if run is not None and run.ended is not None else None
-    return {**findings.loaded.backend, **(used or {})}
+    return {**findings.loaded.backend, **({"use": used} if used else {})}
 
 
 def _source(resolved_name: str | None) -> ModelSource:

@@ -274,7 +274,7 @@ def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:
     for at_s in (12.0, 13.0):
         past.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))
     assert list(past.points) == drawn
-    assert present(past.last).phase == "accuracy"
+    assert past.latest("rate", "answered") is None  # the last rate is that of another phase
     alone = watching.Past()
     for at_s in (12.0, 13.0):
         alone.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))

@@ -34,12 +34,15 @@ def results(tmp_path: Path) -> Path:
 
 def test_settings_of_a_row_are_those_that_repeats_share(tmp_path: Path) -> None:
     plan = {"threads": 2, "max_batch": 8, "pinned": [0, 1], "dispatcher": "shared"}
-    described = {"precision": "float32", "threads": 9, "shapes": {"x": 1}}
+    provider = {"provider_options": {"use_tf32": "0"}}
+    use = {"use": {"gpu_memory_peak_bytes": 1}}  # differs between repeats
+    described = {"precision": "float32", "threads": 9, **provider, **use}
     run = stored_result("2026-01-01T10:00:00.000+00:00", plan=plan, backend_description=described)
     database.add(tmp_path, "run", run)
     database.add(tmp_path, "unknown", stored_result("2025-01-01T10:00:00.000+00:00"))
     known, unknown = database.newest_first(tmp_path)
-    assert json.loads(known["settings"]) == {"precision": "float32", "threads": 2, "max_batch": 8}
+    shared = {"precision": "float32", "threads": 2, "max_batch": 8, **provider}
+    assert json.loads(known["settings"]) == shared
     assert unknown["settings"] is None
 
 

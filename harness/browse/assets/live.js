@@ -103,7 +103,8 @@ class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
     const drawn = thinned(width);
-    const bounds = Object.entries((this.latest().bounds || {})[this.name] || {});
+    const limits = (this.latest().bounds || {})[this.name] || {};
+    const bounds = Object.entries(limits);
     const most = this.most(drawn, bounds);
     const x = (t) => LEFT + ((t - first()) / Math.max(last() - first(), 1e-9)) * (width - LEFT - RIGHT);
     const least = this.log ? this.least(drawn, bounds) : 0;
@@ -118,14 +119,14 @@ class Chart {
     for (const one of points) if (one.mark && one !== points[0])
       add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
     if (this.stacked) this.areas(drawn, x, y);
-    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, Object.fromEntries(bounds)[name]);
+    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, limits[name]);
     for (const [, value] of bounds) if (value <= most)
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
     if (pointed !== null) {
       const at = nearest(pointed).t;
       add(this.svg, "line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "pointer" });
     }
-    this.name_series(bounds);
+    this.name_series(limits);
   }
 
   most(drawn, bounds) {
@@ -191,7 +192,7 @@ class Chart {
     return valued || points[points.length - 1];
   }
 
-  name_series(bounds) {
+  name_series(limits) {
     const at = pointed === null ? this.latest() : nearest(pointed);
     const rows = [...places(this.series)].map(([name, place]) => {
       const row = document.createElement("li");
@@ -200,10 +201,10 @@ class Chart {
       row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
       const number = row.appendChild(document.createElement("b"));
       number.textContent = shown(this.values(at)[name], this.unit);
-      number.className = judged(this.values(at)[name], Object.fromEntries(bounds)[name]);
+      number.className = judged(this.values(at)[name], limits[name]);
       return row;
     });
-    for (const [name, value] of bounds) {
+    for (const [name, value] of Object.entries(limits)) {
       const row = document.createElement("li");
       row.appendChild(document.createElement("span")).className = "swatch bound-swatch";
       row.append(`${name} allowed `);

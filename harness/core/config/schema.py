@@ -124,7 +124,7 @@ class RunOptions:
         level="expert",
     )
     until: str | None = option(
-        "with --concurrency or --arrivals: continue until the verdict of steadiness is no longer undecided (steady), "
+        "with --concurrency or --arrivals: continue until it is decided whether the run was steady (steady), "
         "or until the 95 % interval of its rate or latency is at most this wide on each side (e.g. 2%), for at most "
         "30 times --duration (docs/steady.md)",
         parse=parsers.parse_until,

@@ -273,7 +273,7 @@ def table(
 
 
 _MOST_SMALL, _MOST_TEXTS = 4, 2
-"""A table with at most this many columns, of which at most this many contain text, stays a table on a narrow screen."""
+"""A small table has at most this many columns, and at most this many columns of text."""
 
 
 def aligned_table(

@@ -56,7 +56,7 @@ def decision(done: Completions, plan: LoadPlan) -> str:
 
 
 def _half_width(done: Completions, plan: LoadPlan) -> float | None:
-    """Returns the relative half width of the 95 % interval of the run's main number, or None if there is no interval.
+    """Returns half the width of the main number's 95 % interval, as a share of the number; None without an interval.
 
     In a closed loop, the main number is the rate. In all other runs, a schedule sets the rate, and the main number is
     the latency percentile that the printed answer shows first.

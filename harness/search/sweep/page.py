@@ -60,9 +60,8 @@ def articles(
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     made, title = content["points"], ["Sweep", *points.words(content)]
     doubted = is_doubted(made) or any(points.has_hole(part) for _, part in caches.parts(content))
-    verdict = verdict_of(made)
-    if not any(points.highest_of(part) for _, part in caches.parts(content)):
-        verdict = verdict and "INVALID"  # VALID runs above INVALID runs are no result
+    has_answer = any(points.highest_of(part) for _, part in caches.parts(content))
+    verdict = "INVALID" if made and not has_answer else verdict_of(made)
     head = [heading(title, verdict, doubted=doubted)]
     lines = list(points.marks_of_all(content))
     head += page.conclusion(lines, points.main_label(lines))
