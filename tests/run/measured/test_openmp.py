@@ -58,9 +58,11 @@ class Parallel:
 
 
 def compute_on_two_threads() -> None:
-    (path, *_) = openmp._loaded()
+    # MNN's wheel contains a version before OpenMP 5.0, which cannot end threads.
+    libraries = (ctypes.CDLL(path) for path in openmp._loaded())
+    library = next(one for one in libraries if hasattr(one, "omp_pause_resource_all"))
     region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
-    ctypes.CDLL(path).GOMP_parallel(region, None, 2, 0)
+    library.GOMP_parallel(region, None, 2, 0)
 
 
 def tasks() -> int:
