@@ -40,7 +40,9 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     with suppress(OSError, HarnessError), reading(entry.path):
         # The run writes FINDINGS before it loads the model.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
-        return Heading(title, question_of(_with_chosen(options, state)), ", ".join(_plan(options)))
+        return Heading(
+            title, question_of(_with_chosen(options, state)), ", ".join(_plan(options, state))
+        )
     return Heading(title)
 
 
@@ -56,11 +58,18 @@ def _with_chosen(options: Mapping[str, Any], state: Snapshot | None) -> Mapping[
     return {**chosen, **{name: value for name, value in options.items() if value is not None}}
 
 
-def _plan(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the planned length and the SLO. options: the run's options by key, as in config.yaml."""
+def _plan(options: Mapping[str, Any], state: Snapshot | None) -> Iterator[str]:
+    """Yields the planned length and the SLO. A run in progress has a number of queries instead of a duration.
+
+    options: the run's options by key, as in config.yaml.
+    """
+    scenario = scenario_named(options["scenario"])
     if options.get("mode") != "accuracy":
-        unit = "sample" if scenario_named(options["scenario"]).all_at_once else "query"
-        if (queries := options.get("queries")) is not None:
+        if state is not None and state.planned and state.phase == "performance":
+            unit = "sample" if scenario.all_at_once or scenario.by_query else "query"
+            yield counted(int(state.planned), unit, "queries" if unit == "query" else None)
+        elif (queries := options.get("queries")) is not None:
+            unit = "sample" if scenario.all_at_once else "query"
             yield counted(queries, unit, "queries" if unit == "query" else None)
         elif (duration := options.get("duration")) is not None:
             yield f"about {show_wait(parse_duration_ns(duration) / NS_PER_S)}"

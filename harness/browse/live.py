@@ -98,6 +98,8 @@ class Snapshot(NamedTuple):
     is_valid: bool | None
     """Whether the run is VALID; None before the verdict."""
     totals: Totals
+    planned: float | None = None
+    """Number of samples planned for the phase."""
 
     @property
     def has_begun(self) -> bool:
@@ -230,6 +232,7 @@ def _state(samples: _Samples) -> Snapshot:
         stages=_stages(totals),
         is_valid=None if valid is None else bool(valid),
         totals=totals,
+        planned=value("planned_samples"),
     )
 
 

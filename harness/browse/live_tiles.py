@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.browse.live import Buckets, Snapshot
-from harness.browse.points import quantile_s
+from harness.browse.points import LEAST, quantile_s
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
@@ -42,32 +42,35 @@ def _latencies(state: Snapshot) -> Iterator[Tile]:
 
 
 def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[Tile]:
-    """Yields the percentiles that have a bound, or the p99 if no percentile has a bound. bounds: bound in s by
-    percentile.
+    """Yields the percentiles that have a bound, or the p99 if no percentile has a bound. The tile of a percentile of few
+    answers states their number. bounds: bound in s by percentile.
     """
+    count = int(max(times.values(), default=0))
+    few = f"of {counted(count, 'answer')}" if count < LEAST else ""
     for percentile in bounds or ("p99",):
         if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:
             continue
         value_ns, bound_s = value_s * NS_PER_S, bounds.get(percentile)
         label = f"{percentile} {name} so far"
         if bound_s is None:
-            yield Tile(label, show_ns(value_ns))
+            yield Tile(label, show_ns(value_ns), few)
         else:
             about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
             is_late, is_near = value_s > bound_s, NEAR * bound_s <= value_s <= bound_s
             about += f", at most {show_percent(1 - NEAR)} left" if is_near else ""
+            about += f", {few}" if few else ""
             yield Tile(label, show_ns(value_ns), about, is_late, not is_late, is_near)
 
 
 def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:
-    """Yields tokens/s, and the token times with their medians."""
-    if (per_s := latest("tokens", "answered")) is not None:
-        yield Tile("Tokens in the last second", f"{show_rate(per_s)} tokens/s")
+    """Yields the token times with their medians, then tokens/s."""
     for kind, times in state.totals.token_times.items():
         median_s = quantile_s(times, 0.5)
         middle = "" if median_s is None else f"p50 {show_ns(median_s * NS_PER_S)}"
         for tile in _times(kind.upper(), times, _of(kind, state.totals.token_bounds_s)):
             yield tile._replace(about="; ".join(filter(None, (tile.about, middle))))
+    if (per_s := latest("tokens", "answered")) is not None:
+        yield Tile("Tokens in the last second", f"{show_rate(per_s)} tokens/s")
 
 
 def _of(kind: str, bounds_s: Sequence[tuple[str, float]]) -> Mapping[str, float]:

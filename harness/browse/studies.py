@@ -132,7 +132,8 @@ def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:
     doubted = any(content["doubts"])
     title = heading(["Repeats", *repeats.words(content)], verdict, doubted=doubted)
     lines = [repeats.headline(content), *repeats.facts(content)]
-    return [_without_plots(title, lines, repeats.tables(content))]
+    made = _without_plots(title, lines, repeats.tables(content))
+    return [made._replace(figures=list(repeats.figures(content)))]
 
 
 def _of_workers(content: Mapping[str, Any]) -> Sequence[Article]:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from harness.browse.heading import heading
+from harness.browse.heading import Heading, heading
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.live_tiles import live_tiles
@@ -173,12 +173,10 @@ class Watching:
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
         is_running = not problem or problem == BETWEEN_RUNS
-        entries = self._index.entries()
-        entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
         return render(
             "live.html",
             title=path,
-            heading=heading(self._index.root, entry),
+            heading=self._heading(path, None),
             path=path,
             panel=self._panel(path, past, problem),
             done=self._done(path),
@@ -282,7 +280,7 @@ class Watching:
             run=past.run if past.run != path else "",
             problem=problem,
             is_between=is_between,
-            question=self._question(path, state),
+            heading=self._heading(path, state),
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
@@ -292,11 +290,10 @@ class Watching:
             finished=url("study" if study else "run", finished),
         )
 
-    def _question(self, path: str, state: Snapshot | None) -> str:
-        """Returns the question that the run answers; '' for a search."""
+    def _heading(self, path: str, state: Snapshot | None) -> Heading:
         entries = self._index.entries()
         entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
-        return heading(self._index.root, entry, state).question
+        return heading(self._index.root, entry, state)
 
     def _end(self, path: str) -> tuple[str, str, str, Sequence[Tile]]:
         """Returns a finished run's verdict, first reason, codes of its doubts, and tiles; '' for a missing text.

@@ -28,6 +28,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "headline_value": ("REAL", "headline", "value"),
     "headline_unit": ("TEXT", "headline", "unit"),
     "p50_ns": ("INTEGER", "latency_ns", "p50"),
+    "p90_ns": ("INTEGER", "latency_ns", "p90"),
     "p99_ns": ("INTEGER", "latency_ns", "p99"),
     "completed_per_s": ("REAL", "throughput_per_s", "completed"),
     "accuracy": ("REAL", "accuracy", "value"),

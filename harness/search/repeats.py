@@ -13,7 +13,7 @@ from typing import Any
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
 from harness.core.stats import LEVEL
-from harness.core.units import counted, show_percent, show_rate
+from harness.core.units import NS_PER_MS, counted, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
@@ -22,6 +22,9 @@ from harness.results.compare.change_text import WIDEST, is_useless
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
+from harness.results.pages.page import Figure
+from harness.results.pages.plots import line, rounded
+from harness.results.pages.runs.rows import ESTIMATE
 from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
 from harness.run.study import Study, code_lines, other_reason, unfit_options
@@ -199,6 +202,31 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
         yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 
+def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yields a plot of the deciding number in each run, with its mean and interval; nothing without an interval."""
+    name = content.get("deciding")  # earlier versions did not store it
+    number = content["numbers"].get(name) or {"interval": None}
+    if number["interval"] is None:
+        return
+    unit, scale = ("ms", 1 / NS_PER_MS) if number["unit"] == "ns" else (number["unit"], 1.0)
+    runs = range(1, len(number["values"]) + 1)
+    low, high = number["interval"]
+    drawn = [
+        line("run", runs, [rounded(v, scale) for v in number["values"]], mode="markers"),
+        *(
+            line(text, [0.5, len(runs) + 0.5], [rounded(v, scale)] * 2, mode="lines", line=look)
+            for text, v, look in (
+                ("geometric mean", number["mean"], {"width": 2}),
+                ("upper end", high, {"dash": "dash", "width": 1}),
+                ("lower end", low, {"dash": "dash", "width": 1}),
+            )
+        ),
+    ]
+    axes = {"xaxis": {"title": "run", "dtick": 1}, "yaxis": {"title": f"{name}, {unit}"}}
+    level = show_percent(content["level"])
+    yield Figure("Runs", f"The dashed lines are the ends of the {level} interval.", drawn, axes)
+
+
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
     # Earlier versions did not store the name of the deciding number.
     first = content.get("deciding")
@@ -215,7 +243,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         mean, least, most = (
             _shown(value, number) for value in (number["mean"], min(values), max(values))
         )
-        yield [name, mean, interval, least, most]
+        yield [ESTIMATE if name == "headline" else name, mean, interval, least, most]
 
 
 def _shown(value: float, number: Mapping[str, Any]) -> str:

@@ -132,6 +132,8 @@ def test_the_question_names_the_bound_and_the_rate_that_the_harness_chose(
         "Are 99\u00a0% of the queries answered within 50\u00a0ms at 2,000\u00a0queries/s?"
         in asked(results, scenario="server")
     )
+    page = asked(results, scenario="server", duration="30s")
+    assert "Planned: 700 queries<" in page  # a minimum number of queries can outlast 30 s
     page = asked(results, scenario="server", slo="p90=5ms", target_qps=300.0)
     assert "Are 90\u00a0% of the queries answered within 5\u00a0ms at 300\u00a0queries/s?" in page
 

@@ -62,6 +62,12 @@ def test_a_token_run_has_its_tokens_and_token_times() -> None:
     assert "tokens" not in " ".join(shown(look(1.0)))
 
 
+def test_a_percentile_of_few_answers_states_their_number() -> None:
+    few = shown(look(1.0, latency=buckets([0.01] * 7), bounds_s=[("p99", 0.05)]))
+    assert few["p99 latency so far"].about.endswith("of 50 ms allowed, of 7 answers")
+    assert shown(look(1.0, latency=buckets([0.01])))["p99 latency so far"].about == "of 1 answer"
+
+
 def test_failures_stand_out_and_offline_has_no_latency() -> None:
     state = look(1.0, 5, scenario="offline", failed=2.0, latency=buckets([1.0] * 200))
     found = shown(state, rate=10.0)

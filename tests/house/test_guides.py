@@ -63,9 +63,8 @@ def test_a_job_finds_the_regression_of_the_example(tmp_path: Path) -> None:
         if "compare results/accepted results/slower" in command:
             assert done.returncode == 6, shown
             assert disturbed or re.search(r"^limit +broken +p90", done.stdout, re.MULTILINE), shown
-        else:  # the page warns that three repeats can leave a limit undecided
-            undecided = done.returncode == 6 and "broken     undecided" in done.stdout
-            assert done.returncode == 0 or undecided or (done.returncode == 4 and disturbed), shown
+        else:  # without `--fail-on undecided`, noise alone does not fail the job
+            assert done.returncode == 0 or (done.returncode == 4 and disturbed), shown
     assert (tmp_path / "report.xml").is_file()
     assert (tmp_path / "benchmark.json").is_file()
 

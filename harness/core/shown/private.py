@@ -173,12 +173,13 @@ def own_command(page: str) -> str | None:
     page: name of the verb's page or JSON file, without the suffix.
     """
     words = sys.argv[1:]
-    if words[:1] != [_VERBS.get(page, page)] or "--from" in words:
+    verb = "run" if words and words[0].startswith("-") else "".join(words[:1])
+    if verb != _VERBS.get(page, page) or "--from" in words:
         return None
     return f"python -m harness {shlex.join(arguments(words))}"
 
 
-_VERBS = {"grid": "sweep"}
+_VERBS = {"grid": "sweep", "repeats": "run"}
 """Maps a page to its verb if the two names differ."""
 
 

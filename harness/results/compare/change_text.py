@@ -182,6 +182,21 @@ def factors(change: Change) -> tuple[float, float | None, float | None]:
     return value, low, high
 
 
+SMALL = 0.1
+"""A factor below this value is shown by its inverse, because 0.00204 is harder to read than 490."""
+
+
+def is_small(change: Change) -> bool:
+    """Returns whether the second side is so much slower that the inverse of `times` reads better."""
+    return factors(change)[0] < SMALL
+
+
+def times_as_long(change: Change) -> str:
+    """Returns the inverse of `times`: how many times longer the second side takes, with its interval."""
+    value, low, high = factors(change)
+    return show_factors(1 / value, high and 1 / high, low and 1 / low)
+
+
 def show_factors(value: float, low: float | None, high: float | None) -> str:
     """Formats the output of `factors`: '1.18 x (1.11 to 1.25)'."""
     if low is None or high is None:

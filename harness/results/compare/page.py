@@ -24,7 +24,7 @@ from harness.results.compare.compare import (
 from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import heading, page
-from harness.results.pages.figures import distributions, stage_means
+from harness.results.pages.figures import distributions, stage_means, token_distributions
 from harness.results.pages.page import Article, Figure, Html
 from harness.results.pages.timeline import p99_over_time
 from harness.results.pages.words import words
@@ -75,8 +75,11 @@ def _head(
 def reasons(comparison: Comparison, other: str) -> str:
     """Returns the reasons against a ranking as a table; "" if the sides are ranked. other: letter of the second side."""
     rows = report.reason_rows(comparison)
-    heads = ("not comparable", "A", other, "remedy")
-    return page.table(heads, _visible(rows), cards=True) if rows else ""
+    if not rows:
+        return ""
+    shown = 4 if any(remedy for *_, remedy in rows) else 3
+    heads = ("not comparable", "A", other, "remedy")[:shown]
+    return page.table(heads, _visible(row[:shown] for row in rows), cards=True)
 
 
 def differences(comparison: Comparison, other: str) -> str:
@@ -168,7 +171,8 @@ def figures(folders: Mapping[str, Path]) -> Iterator[Figure]:
         if run is not None and run.done:
             runs[name] = run
     if len(runs) == len(folders):
-        for one in (*distributions(runs), p99_over_time(runs), stage_means(runs)):
+        drawn = (*token_distributions(runs), *distributions(runs), p99_over_time(runs))
+        for one in (*drawn, stage_means(runs)):
             yield one._replace(layout={**one.layout, "meta": {"equal": one.title}})
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from harness.core.console import CANONICAL, program
 from harness.core.units import counted, show_percent, show_wait
-from harness.results.compare.change_text import against, columns, row, size, times
+from harness.results.compare.change_text import (
+    against,
+    columns,
+    is_small,
+    row,
+    size,
+    times,
+    times_as_long,
+)
 from harness.results.compare.comparable import Difference, unstated
 from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
@@ -260,13 +268,15 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
         return f"has an accuracy of {size(headline)} against A"
     if not headline.has_ratio:
         return f"cannot be compared with A at {name}, which is 0 on one side"
-    if headline.verdict in (BETTER, WORSE):
-        return f"is {times(headline)} as fast as A at {name}"
-    if headline.verdict == comparison.verdict == UNDECIDED:
-        return f"is {times(headline)} as fast as A at {name}; {_would_do(comparison)}"
-    if headline.verdict == UNDECIDED:
-        return f"is {times(headline)} as fast as A at {name}, which is undecided"
-    return f"is as fast as A at {name}: {times(headline)}"
+    if headline.verdict not in (BETTER, WORSE, UNDECIDED):
+        return f"is as fast as A at {name}: {times(headline)}"
+    speed = f"is {times(headline)} as fast as A at {name}"
+    if is_small(headline):
+        speed = f"takes {times_as_long(headline)} as long as A at {name}"
+    if headline.verdict != UNDECIDED:
+        return speed
+    is_open = comparison.verdict == UNDECIDED
+    return f"{speed}; {_would_do(comparison)}" if is_open else f"{speed}, which is undecided"
 
 
 def _would_do(comparison: Comparison) -> str:

@@ -44,7 +44,7 @@ def figures(
     if not _has_queries(run):
         return
     latencies = (*distributions({"queries": run}), *_token_times(run, slos))
-    course = (over_time(run, _latency_ns(run), beside), *timelines(run))
+    course = (over_time(run, _latency_ns(run), beside, slos), *timelines(run))
     parts = (_stages(run), *_batches(run))
     if scenario_named(run.plan.scenario).all_at_once:
         yield from (*course, *parts, *latencies)
@@ -71,6 +71,23 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     about = f"Share of the queries that were answered within a given time, by the journal.{far}"
     yield _cdf("Latency distribution", about, ordered_ms, bound_line(bound_ms, "x"))
     yield _tail(ordered_ms, bound_ms, far)
+
+
+def token_distributions(runs: Runs) -> Iterator[Figure]:
+    """Yields a plot for each token time that every run has. runs: runs that completed queries."""
+    for of, title in _TOKEN_TIMES.items():
+        ordered_ms = {}
+        for name, run in runs.items():
+            found = section.by_answer(run.done.columns) if run.done else {}
+            if of in found and len(found[of].times_ns):
+                ordered_ms[name] = np.sort(found[of].times_ns) / NS_PER_MS
+        if len(ordered_ms) == len(runs):
+            yield _cdf(
+                title[0].upper() + title[1:],
+                "Share of the answers within a given time.",
+                ordered_ms,
+                [],
+            )
 
 
 def _latency_ns(run: Evidence) -> Array:
@@ -103,7 +120,9 @@ def _token_times(run: Evidence, slos: Sequence[Slo]) -> Iterator[Figure]:
     if ordered_ms:
         about = "Share of the answers within a given time."
         slowest_ms = max(float(ordered[-1]) for ordered in ordered_ms.values())
-        yield _cdf("Token times", about, ordered_ms, [*_token_bounds(slos, FAR * slowest_ms)])
+        yield _cdf(
+            "Token time distribution", about, ordered_ms, [*_token_bounds(slos, FAR * slowest_ms)]
+        )
 
 
 def _token_bounds(slos: Sequence[Slo], most_ms: float) -> Iterator[Mapping[str, Any]]:

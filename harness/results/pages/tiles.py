@@ -147,12 +147,10 @@ def _energy(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
 
 
 def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
-    """Yields tokens/s and the p99 of each token time, or, if an SLO judges the time, the judged percentile and value."""
+    """Yields the p99 of each token time, or, if an SLO judges the time, the judged percentile and value; then tokens/s."""
     tokens = result.get("tokens") or {}
     if (per_s := known.get("tokens")) is None:
         return
-    about = f"{tokens['output_mean']:.3g} tokens per answer"
-    yield Tile(_TILED_ROWS["tokens"], f"{show_rate(per_s.value)} tokens/s", about)
     slos = {slo.of: slo for slo in parse_slos(result.get("slo") or "")}
     for of in ("ttft", "tpot"):
         slo = slos.get(of, Slo(0.99, 0, of))
@@ -170,6 +168,8 @@ def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:
             "; ".join(filter(None, (bound, median_text))),
             bool(slo.bound_ns) and value_ns > slo.bound_ns,
         )
+    about = f"{tokens['output_mean']:.3g} tokens per answer"
+    yield Tile(_TILED_ROWS["tokens"], f"{show_rate(per_s.value)} tokens/s", about)
 
 
 def _judged_ns(result: Mapping[str, Any], slo: Slo) -> float | None:

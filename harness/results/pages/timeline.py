@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.config.parse import Slo
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.scenario import scenario_named
@@ -17,8 +18,9 @@ from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
-from harness.results.pages.plots import bound_line
+from harness.results.pages.plots import bound_line, limit_text
 from harness.results.records import Samples
+from harness.results.tokens import section
 from harness.types import Array, PowerSource
 
 FAR = 100
@@ -46,15 +48,19 @@ class _Panel(NamedTuple):
     bound_ms: float | None = None
 
 
-def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
-    """Draws a run over time. run: a run that completed queries. latency_ns: (queries,)."""
+def over_time(
+    run: Evidence, latency_ns: Array, beside: Samples, slos: Sequence[Slo] = ()
+) -> Figure:
+    """Draws a run over time. run: a run that completed queries. latency_ns: (queries,). slos: of the run, for the bounds
+    of token times.
+    """
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     at_s = _completed_s(run, len(latency_ns))
     window = window_ns(run.log.values)
     edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
     shown_s = [0.0, float(at_s.max()), *edges_s]
-    panels = [*_queries(run, at_s, latency_ns), *_cache(run, at_s)]
+    panels = [*_queries(run, at_s, latency_ns), *_tokens(run, slos), *_cache(run, at_s)]
     about = "Time counts from the first query. Queries are shown at the time of their completion."
     if window:
         about += " Grey: the measured window."
@@ -92,16 +98,20 @@ def _is_within(panel: _Panel, shown_s: tuple[float, float]) -> bool:
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
-    """Draws the p99 and the rate of several runs, each starting at its first query. runs: runs that completed queries."""
-    latencies, rates, last_s = [], [], 0.0
+    """Draws the p99 and the rate of several runs, each starting at its first query. The intervals of all runs have about
+    the same width, because the p99 of a longer interval is higher. runs: runs that completed queries.
+    """
+    latencies, rates = [], []
+    found = {}
     for name, run in runs.items():
         assert run.done is not None
         latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
-        at_s = _completed_s(run, len(latency_ns))
-        x, rows, per_s = _binned(at_s, latency_ns)
+        found[name] = _completed_s(run, len(latency_ns)), latency_ns
+    last_s = max(float(at_s.max()) for at_s, _ in found.values())
+    for name, (at_s, latency_ns) in found.items():
+        x, rows, per_s = _binned(at_s, latency_ns, max(last_s, 1e-6) / _BINS)
         latencies.append({"x": x, "y": _each(rows, 0.99), "name": name, "connectgaps": False})
         rates.append({"x": x, "y": digits(per_s), "name": name})
-        last_s = max(last_s, float(at_s.max()))
     panels = [
         _Panel(latencies, {"title": "p99 latency, ms", "type": "log"}, height=2),
         _Panel(rates, {"title": "queries/s", "rangemode": "tozero"}),
@@ -120,13 +130,17 @@ def _completed_s(run: Evidence, queries: int) -> Array:
     return at_s
 
 
-def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
+def _binned(
+    at_s: Array, latency_ns: Array, width_s: float | None = None
+) -> tuple[list[float], Sequence[Array], Array]:
     """Divides the time into equal intervals, and returns each interval's middle in s, the sorted latencies of the
-    queries completed in it, and queries/s.
+    queries completed in it, and queries/s. width_s: of an interval; by default, the time has _BINS intervals.
     """
-    edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
-    which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
-    counts = np.bincount(which, minlength=_BINS)
+    last_s = max(float(at_s.max()), 1e-6)
+    bins = _BINS if width_s is None else max(1, round(last_s / width_s))
+    edges = np.linspace(0, last_s, bins + 1)
+    which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, bins - 1)
+    counts = np.bincount(which, minlength=bins)
     in_order = latency_ns[np.lexsort((latency_ns, which))]
     rows = np.split(in_order, np.cumsum(counts)[:-1])
     return digits((edges[:-1] + edges[1:]) / 2), rows, counts / (edges[1] - edges[0])
@@ -160,6 +174,29 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     else:
         yield latency
         yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
+
+
+def _tokens(run: Evidence, slos: Sequence[Slo]) -> Iterator[_Panel]:
+    """Yields a panel with the p99 of the token times of the answers completed in each interval; nothing unless answers
+    were streamed.
+    """
+    assert run.done is not None
+    columns, lines = run.done.columns, list[Mapping[str, Any]]()
+    at_s = (columns["completed_ns"] - columns["scheduled_ns"].min()) / NS_PER_S
+    for of, (has_time, times_ns) in section.by_answer(columns).items():
+        if not len(times_ns):
+            continue
+        x, rows, _ = _binned(at_s[has_time], times_ns)
+        curve = {"x": x, "y": _each(rows, 0.99), "connectgaps": False}
+        lines.append({**curve, "name": f"{of.upper()} p99"})
+        lines += (
+            {"x": [0, x[-1]], "y": [slo.bound_ns / NS_PER_MS] * 2, "name": limit_text(slo)}
+            | {"line": {"dash": "dash", "width": 1}}
+            for slo in slos
+            if slo.of == of and slo.bound_ns <= FAR * float(times_ns.max())
+        )
+    if lines:
+        yield _Panel(lines, {"title": "token times, ms", "type": "log"})
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:

@@ -1,7 +1,7 @@
 """Summarises the tokens in a language-model run. Has no side effects."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -105,22 +105,37 @@ def token_times(columns: Mapping[str, Array]) -> tuple[TokenTimes | None, TokenT
     return percentiles_ns(ttft_ns), percentiles_ns(tpot_ns)
 
 
+class AnswerTimes(NamedTuple):
+    """One kind of token time, by answer."""
+
+    has_time: Array
+    """(answers,) bool: whether an answer has this time."""
+    times_ns: Array
+    """Times of these answers, in the order of the journal."""
+
+
 def times_ns(columns: Mapping[str, Array]) -> tuple[Array, Array] | None:
-    """Returns the TTFT of each answer that did not fail, and the TPOT of each such answer with several tokens; None
-    without streams.
+    """Returns the times of `by_answer` without their answers; None without streams."""
+    found = by_answer(columns)
+    return (found["ttft"].times_ns, found["tpot"].times_ns) if found else None
+
+
+def by_answer(columns: Mapping[str, Array]) -> Mapping[str, AnswerTimes]:
+    """Returns the TTFT (`ttft`) of each answer that did not fail, and the TPOT (`tpot`) of each such answer with several
+    tokens; {} without streams.
 
     columns: columns of the journal's answers.
     """
     if "first_token_ns" not in columns:
-        return None
+        return {}
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     right = (first_ns > 0) & (columns["failed"] == 0)
     several = right & (tokens > 1)
     since_ns = columns["completed_ns"] - first_ns
-    return (
-        (first_ns - columns["scheduled_ns"])[right],
-        since_ns[several] // (tokens[several] - 1),
-    )
+    return {
+        "ttft": AnswerTimes(right, (first_ns - columns["scheduled_ns"])[right]),
+        "tpot": AnswerTimes(several, since_ns[several] // (tokens[several] - 1)),
+    }
 
 
 def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:

@@ -494,6 +494,10 @@ def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
     assert re.fullmatch(
         r"verdict   worse: B is 0\.90\d x \(0\.8\d\d to 0\.9\d\d\) as fast as A at p99", slower
     )
+    far = list(lines(compare(ours, side_of("b", "bcfg", [20_100, 19_900, 20_000, 20_050])), []))[-1]
+    assert re.fullmatch(
+        r"verdict   worse: B takes (19|20)\.\d x \(\d+\.\d to \d+\.\d\) as long as A at p99", far
+    )
     alike = list(lines(compare(ours, side_of("b", "bcfg", [1012, 1030, 1020, 1035])), []))[-1]
     assert re.fullmatch(
         r"verdict   no difference: B is as fast as A at p99: 0\.98\d x \(0\.9\d* to 1[.0-9]*\)",
@@ -559,7 +563,7 @@ def test_the_only_side_that_misses_its_slo_is_worse_and_the_job_fails() -> None:
     assert (found.verdict, exit_status([(found, [])])) == (WORSE, Regression.exit_status)
     last = list(lines(found, []))[-1]
     assert re.fullmatch(
-        r"verdict   worse: B misses the SLO p99=50ms, which A meets; B is 0\.0588 x \(.*\) as fast as A at p99",
+        r"verdict   worse: B misses the SLO p99=50ms, which A meets; B takes 17\.0 x \(.*\) as long as A at p99",
         last,
     )
     back = compare([theirs], [ours])
@@ -665,7 +669,7 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
     assert (found.refusals, exit_status([(found, judged)])) == ([], Regression.exit_status)
     assert dict(notes(found, judged))["accuracy"].startswith("not compared: ")
     assert list(lines(found, judged))[-1].endswith(
-        " as fast as A at p99; the accuracy was not compared"
+        " as long as A at p99; the accuracy was not compared"
     )
     near = compare([ours], [unscored("b", "f" * 64)], chosen=["p99"], optimised=True)
     command = dict(notes(near, judge(near, [parse_limit("p99:+10%")])))["next"]

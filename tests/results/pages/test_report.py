@@ -25,7 +25,7 @@ from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog, window_ns
 from harness.results.answer import answer_of
 from harness.results.pages import page
-from harness.results.pages.figures import figures
+from harness.results.pages.figures import figures, token_distributions
 from harness.results.pages.page import thinned
 from harness.results.pages.report import article
 from harness.results.pages.requests import tables
@@ -582,7 +582,7 @@ def test_token_times_have_a_plot_and_a_table() -> None:
     columns["failed"][0], columns["first_token_ns"][0] = 1, 0
     run = replace(run, done=replace(run.done, columns=columns))
     slos = parse_slos("ttft:p90=3ms tpot:p99=5s p99=20ms")
-    (drawn,) = (one for one in figures(run, slos=slos) if one.title == "Token times")
+    (drawn,) = (one for one in figures(run, slos=slos) if one.title == "Token time distribution")
     # The plot omits the bound of 5 s, because it is too far from the latencies of 1 and 2 ms.
     (bound,) = drawn.layout["shapes"]
     assert bound["label"]["text"] == "TTFT limit 3 ms (p90)"
@@ -594,6 +594,14 @@ def test_token_times_have_a_plot_and_a_table() -> None:
         "time per further token (TPOT)",
     )
     assert ({*first["x"]}, {*each["x"]}) == ({2.0}, {1.0})
+    (course,) = (one for one in figures(run, slos=slos) if one.title == "Over time")
+    curves = {line["name"]: {*line["y"]} - {None} for line in course.data}
+    assert (curves["TTFT p99"], curves["TPOT p99"]) == ({2.0}, {1.0})
+    assert curves["TTFT limit 3 ms (p90)"] == {3.0}
+    assert "TPOT limit 5 s (p99)" not in curves
+    titles = [one.title for one in token_distributions({"A": run, "B": run})]
+    assert titles == ["Time to the first token (TTFT)", "Time per further token (TPOT)"]
+    assert not list(token_distributions({"A": run, "B": evidence("server")}))
     times = {"p50": 2_000_000, "p90": 3_000_000, "p99": 4_000_000}
     known = {"ttft_ns": times, "answer_ttft_ns": None, "tpot_ns": None, "itl_ns": times}
     (table,) = tables({"tokens": known})

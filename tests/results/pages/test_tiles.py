@@ -60,12 +60,12 @@ def test_the_energy_names_the_meter_that_covers_it() -> None:
     assert (energy.number, energy.about) == ("4.50 mJ", "estimated")
 
 
-def test_a_token_run_begins_with_its_tokens() -> None:
+def test_a_token_run_begins_with_its_token_times() -> None:
     late = {"slo": "ttft:p90=2ms", "value_ns": 3_100_000, "late": 2, "of": 10, "met": False}
     goodput = {"per_s": 1.0, "share": 0.8, "slos": [late]}
     changed = {"tokens": TOKENS, "slo": "ttft:p90=2ms", "goodput": goodput}
     found = shown("server", **changed, power={"readings": [READING]})
-    assert [*found][:4] == ["Answer tokens", "TTFT p90", "TPOT p99", "p99 latency"]
+    assert [*found][:4] == ["TTFT p90", "TPOT p99", "Answer tokens", "p99 latency"]
     assert found["TTFT p90"] == Tile(
         "TTFT p90", "3.10 ms", "above the 2 ms allowed; p50 2.00 ms", is_bad=True
     )

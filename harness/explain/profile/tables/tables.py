@@ -77,7 +77,7 @@ def _levels(profiled: Profiled) -> Table:
     rows: list[list[Cell]] = []
     notes = [
         "The harness's journal is always on, so query, batch and stage add nothing to each other.",
-        "The line answer is of the query level. No latency of a model is taken from a profiled run.",
+        "The line answer has a percentile of the query level, this table has means. No latency of a model is from a profiled run.",
     ]
     if done is not None:
         mean = float(done.latency_ns.mean())
@@ -109,7 +109,7 @@ def _levels(profiled: Profiled) -> Table:
     return Table(
         "levels",
         "Levels",
-        "latency of each level, from the run in which that level is the deepest, and the overhead of that run's profiler",
+        "mean latency of each level, from the run in which that level is the deepest, and the overhead of that run's profiler",
         columns("level | run | latency [ns] | overhead added [ns] | what"),
         rows,
         [*notes, *contended(content)],
