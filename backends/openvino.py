@@ -31,6 +31,7 @@ class OpenVinoBackend(FrameworkBackend):
         "precision": ("f32", "bf16", "f16"),
         "hint": ("latency", "throughput"),
     }
+    elastic = True
     _counts = False
     """If true, OpenVINO times each kernel, which slows the kernels down."""
 

@@ -209,7 +209,8 @@ class BackendSetup:
     """Whether no other instance of the process runs on the cores of this instance, so that idle threads may spin."""
     cpus: tuple[int, ...] = ()
     """One logical processor per thread, or () for any processor; only for backends with `elastic`. The instance binds
-    the threads that it starts to the second and later processors. These threads spin only while the instance computes.
+    the threads that it starts to the second and later processors, if the framework can bind them. These threads spin
+    only while the instance computes.
     """
     provider: str | None = None
     """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
@@ -240,8 +241,8 @@ class Backend(Protocol):
                  processes, unless --backend-option processes=off
     tunable      options that change only the speed, and the values that `tune` tries (name -> tuple
                  of str)
-    elastic      True if an instance can bind its threads to BackendSetup.cpus, so that one instance
-                 with all cores can answer a query when no other query waits
+    elastic      True if an instance with all cores (BackendSetup.cpus) may answer a query when no other
+                 query waits, because its threads leave the cores to the other instances between two batches
     profiler()   for the layer level of `profile` (harness/profiler.py)
     begin(), step(), leave()  a token engine, for language models (GeneratesTokens)
     listen(), text()  with step() and leave(): a speech engine (TranscribesSpeech)

@@ -141,13 +141,19 @@ def test_batches_have_the_requested_size(
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
-@pytest.mark.parametrize("dispatch", ["elastic", "greedy"])
-def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "dispatch"), [("ort", "elastic"), ("ort", "greedy"), ("openvino", "elastic")]
+)
+def test_queries_that_are_alone_are_answered_by_all_cores(
+    backend: str, dispatch: str, tmp_path: Path
+) -> None:
     pytest.importorskip("onnx")
+    if backend == "openvino":
+        pytest.importorskip("openvino")
     from harness.models.made import onnx_light
 
     done = run(
-        *("--scenario", "server", "--backend", "ort", "--dispatch", dispatch),
+        *("--scenario", "server", "--backend", backend, "--dispatch", dispatch),
         *("--model", str(onnx_light.make("squeezenet")), "--target-qps", "30", "--queries", "100"),
         *("--slo", "p90=10s", "--mode", "both", "--out", str(tmp_path / "r")),
     )

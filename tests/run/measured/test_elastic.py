@@ -190,9 +190,9 @@ def test_a_run_does_without_a_wide_instance_that_fails(monkeypatch: pytest.Monke
     assert "no room for the weights" in found.reason
 
 
-def test_a_backend_that_cannot_bind_its_threads_has_no_wide_instance(
+def test_a_backend_that_is_not_elastic_has_no_wide_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "load", lambda *_: Plugin)
     reason = opened(monkeypatch).about()["reason"]
-    assert reason == "backend 'ort' cannot bind the threads of an instance to cores"
+    assert reason == "backend 'ort' has no instances on all cores beside instances on one core"

@@ -113,7 +113,7 @@ class Wide:
         if isinstance(usual.backend, SeparateInstance):
             return "the instances run in separate processes, and no process is left for an instance on all cores"
         if not getattr(registry.load("backend", name), "elastic", False):
-            return f"backend {name!r} cannot bind the threads of an instance to cores"
+            return f"backend {name!r} has no instances on all cores beside instances on one core"
         if loaded_s > LOAD_LIMIT_S:
             return f"one more instance takes too long to load ({loaded_s:.3g} s)"
         size = size_bytes(self._path) if self._path is not None else 0
