@@ -42,7 +42,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
     """
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
-        r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
+        r'<h2[^>]*>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
         r'[^>]* data-rem="([0-9.]+)">',
         text,
     )

@@ -82,17 +82,25 @@ def figure(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
-@needs_chromium()
-def test_the_script_draws_the_plot_of_that_title(tmp_path: Path) -> None:
+def a_page(folder: Path) -> Path:
     pytest.importorskip("plotly")
     plots = [
         Figure("first", "a", [{"x": [1, 2], "y": [3, 4]}], {}),
         Figure("second & last", "b", [{"type": "bar", "x": ["<oak>"], "y": [1]}], {}),
     ]
-    made = page.write([Article([], plots, [])], "t", tmp_path / "p.html", script_in=tmp_path)
-    out = tmp_path / "figures" / "f.svg"
-    assert figure(made, "third", out).stderr.endswith("no plot 'third': first, second & last\n")
+    return page.write([Article([], plots, [])], "t", folder / "p.html", script_in=folder)
+
+
+def test_the_script_finds_the_plots_of_a_page(tmp_path: Path) -> None:
+    """Bug: the script found no plot, because the headings of pages had got ids."""
+    done = figure(a_page(tmp_path), "third", tmp_path / "f.svg")
+    assert done.stderr.endswith("no plot 'third': first, second & last\n")
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_script_draws_the_plot_of_that_title(tmp_path: Path) -> None:
+    made, out = a_page(tmp_path), tmp_path / "figures" / "f.svg"
     done = figure(made, "second & last", out, "--width", 640)
     assert done.returncode == 0, done.stderr
     root = ET.parse(out).getroot()

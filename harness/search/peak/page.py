@@ -124,6 +124,12 @@ def _traces(
     every: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]], slo: Slo
 ) -> Iterator[Mapping[str, Any]]:
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
+    # The numbers of runs at one load would cover each other.
+    loads = [probe["load"] for probe in shown]
+    places = {
+        id(probe): ("top", "bottom")[loads[:i].count(probe["load"]) % 2]
+        for i, probe in enumerate(shown)
+    }
     for name, symbol, colour in _KINDS:
         ours = [probe for probe in shown if _kind(probe) == name]
         if ours:
@@ -131,7 +137,7 @@ def _traces(
                 **line(name, [p["load"] for p in ours], [_judged(p, slo) for p in ours]),
                 "mode": "markers+text",
                 "text": [str(numbers[id(probe)]) for probe in ours],
-                "textposition": "top center",
+                "textposition": [f"{places[id(probe)]} center" for probe in ours],
                 "marker": {"symbol": symbol, "size": 11, "color": colour},
             }
 

@@ -120,6 +120,14 @@ def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched)
     assert figure.layout["yaxis"] == {"title": "p99 latency, ms", "type": "log"}
     (label,) = figure.layout["annotations"]
     assert (label["text"], label["x"]) == ("peak", content["peak"])
+    (again,) = page.figures({**content, "probes": [*content["probes"], {**judged[-1]}]})
+    places = [
+        place
+        for trace in again.data
+        for load, place in zip(trace["x"], trace["textposition"], strict=True)
+        if load == judged[-1]["load"]
+    ]
+    assert {"top center", "bottom center"} <= {*places}  # their numbers do not cover each other
 
 
 def test_a_search_by_times_of_tokens_shows_the_late_queries(searched: Searched) -> None:
