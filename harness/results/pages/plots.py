@@ -48,19 +48,14 @@ def token_limit(slo: Slo, axis: str, line_name: str) -> Mapping[str, Any]:
 
     line_name: name of the trace with the times that the SLO limits.
     """
-    shown = limit_text(slo)
+    of, _, percentile = slo.name.partition(":")
+    shown = f"{of.upper()} limit {show_duration(slo.bound_ns)} ({percentile})"
     bound = bound_at(slo.bound_ns / NS_PER_MS, axis, shown)
     return {
         **bound,
         "legendgroup": line_name,
         "label": {**bound["label"], "text": shown},
     }
-
-
-def limit_text(slo: Slo) -> str:
-    """Returns the bound of a token time as text: `TTFT limit 2 s (p99)`."""
-    of, _, percentile = slo.name.partition(":")
-    return f"{of.upper()} limit {show_duration(slo.bound_ns)} ({percentile})"
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:

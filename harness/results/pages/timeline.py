@@ -18,7 +18,7 @@ from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits, thinned
-from harness.results.pages.plots import bound_line, limit_text
+from harness.results.pages.plots import bound_line, token_limit
 from harness.results.records import Samples
 from harness.results.tokens import section
 from harness.types import Array, PowerSource
@@ -38,14 +38,14 @@ _PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
-    """One panel of a figure. lines: traces without their axis. height: as a multiple of the usual height. bound_ms:
-    bound on the values of a panel in ms.
+    """One panel of a figure. lines: traces without their axis. height: as a multiple of the usual height. bounds: shapes
+    without their axis.
     """
 
     lines: Sequence[Mapping[str, Any]]
     axis: Mapping[str, Any]
     height: float = 1
-    bound_ms: float | None = None
+    bounds: Sequence[Mapping[str, Any]] = ()
 
 
 def over_time(
@@ -163,7 +163,8 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     bound_ns = run.plan.latency_bound_ns
     is_near = bound_ns and bound_ns <= FAR * float(latency_ns.max())
     bound_ms = bound_ns / NS_PER_MS if bound_ns and is_near else None
-    latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2, bound_ms=bound_ms)
+    bounds = bound_line(bound_ms, "y")
+    latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2, bounds=bounds)
     rate: list[Mapping[str, Any]] = [{"x": x, "y": digits(per_s), "name": "answered"}]
     if run.plan.target_qps is not None:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
@@ -181,22 +182,20 @@ def _tokens(run: Evidence, slos: Sequence[Slo]) -> Iterator[_Panel]:
     were streamed.
     """
     assert run.done is not None
-    columns, lines = run.done.columns, list[Mapping[str, Any]]()
+    columns = run.done.columns
+    lines, bounds = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     at_s = (columns["completed_ns"] - columns["scheduled_ns"].min()) / NS_PER_S
     for of, (has_time, times_ns) in section.by_answer(columns).items():
         if not len(times_ns):
             continue
         x, rows, _ = _binned(at_s[has_time], times_ns)
-        curve = {"x": x, "y": _each(rows, 0.99), "connectgaps": False}
-        lines.append({**curve, "name": f"{of.upper()} p99"})
-        lines += (
-            {"x": [0, x[-1]], "y": [slo.bound_ns / NS_PER_MS] * 2, "name": limit_text(slo)}
-            | {"line": {"dash": "dash", "width": 1}}
-            for slo in slos
-            if slo.of == of and slo.bound_ns <= FAR * float(times_ns.max())
-        )
+        name = f"{of.upper()} p99"
+        lines.append({"x": x, "y": _each(rows, 0.99), "name": name, "connectgaps": False})
+        most_ns = FAR * float(times_ns.max())
+        ours = (slo for slo in slos if slo.of == of and slo.bound_ns <= most_ns)
+        bounds += (token_limit(slo, "y", name) for slo in ours)
     if lines:
-        yield _Panel(lines, {"title": "token times, ms", "type": "log"})
+        yield _Panel(lines, {"title": "token times, ms", "type": "log"}, bounds=bounds)
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:
@@ -414,9 +413,7 @@ def _stacked(
         number = "" if i == 1 else str(i)
         bottom = max(0.0, top - height)
         layout[f"yaxis{number}"] = {**panel.axis, "domain": [bottom / total, top / total]}
-        layout["shapes"] += [
-            {**one, "yref": f"y{number}"} for one in bound_line(panel.bound_ms, "y")
-        ]
+        layout["shapes"] += [{**one, "yref": f"y{number}"} for one in panel.bounds]
         legend = f"legend{number}"
         layout[legend] = {"y": top / total, "x": 0, "orientation": "h", "yanchor": "bottom"}
         data += [
