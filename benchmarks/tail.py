@@ -4,15 +4,20 @@ harness.
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
 The limit is a first-in, first-out queue under the best of many policies. The script simulates the limit with the run's
-arrivals, and with service times from bare loops just before and after the run. Each load is relative to the rate of the
-bare loops just before it, because this machine's speed changes within minutes. CHECKOUT: a checkout of
+arrivals, and with service times from bare loops just before and after the run. A single query on all cores is timed
+after pauses as long as the load's, because a core that slept answers more slowly. Each load is relative to the rate of
+the bare loops just before it, because this machine's speed changes within minutes. CHECKOUT: a checkout of
 mlcommons/inference, as for reference_harness.py. --page: also plots p50 and p99 by load in FOLDER.
 """
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from html import escape
@@ -31,14 +36,16 @@ from benchmarks.report import Row, command
 from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.config.run_config import RunConfig
 from harness.core.queueing import dispatched
-from harness.core.service_times import QUANTILES, ServiceTimes, together
+from harness.core.service_times import QUANTILE_POINTS, QUANTILES, ServiceTimes, together
 from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import scenario_named
 from harness.machine import cores
 from harness.models.made import onnx_light
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
+from harness.models.opened.loading import open_model
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
@@ -57,6 +64,9 @@ MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
 LEAST_QUERIES = 600
 """Minimum number of queries per run; six of them may be later than p99."""
+
+LONE_SECONDS, LEAST_LONE = 2.0, 12
+"""Duration of a loop of single queries with pauses, and its minimum number of queries."""
 
 BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"
@@ -140,6 +150,7 @@ class Bench:
             Reference(checkout, folder / "images") if checkout and subject.reference else None
         )
         self._cores = cores.available().planned
+        self._on_all_cores = Layout(1, self._cores, (("spinning", "on"),))
 
     def narrow(self) -> ServiceTimes:
         """Measures service times with one busy instance per core."""
@@ -149,11 +160,10 @@ class Bench:
         """Measures service times of one instance that spins on all cores; returns None if the model needs no cores."""
         if not self._is_computing or self._cores == 1:
             return None
-        return self._service(Layout(1, self._cores, (("spinning", "on"),)))
+        return self._service(self._on_all_cores)
 
     def _service(self, layout: Layout) -> ServiceTimes:
-        config = Placement(layout, BATCHES[-1]).applied(self._config)
-        spec = instances.plan(config, scenario_named("server"), self._model, cores.available())
+        config, spec = self._placed(layout)
         return time_layout(
             config,
             default_dataset(self._model),
@@ -163,6 +173,21 @@ class Bench:
             self._folder / "bare.log",
             Progress(quiet=True),
         ).service
+
+    def lone(self, pause_s: float) -> Array | None:
+        """Returns (queries,) times in ns of single queries on all cores, each after a pause; returns None if the model
+        needs no cores.
+        """
+        if not self._is_computing or self._cores == 1:
+            return None
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, context) as process:
+            return process.submit(_lone_ns, *self._placed(self._on_all_cores), pause_s).result()
+
+    def _placed(self, layout: Layout) -> tuple[RunConfig, InstanceGroup]:
+        config = Placement(layout, BATCHES[-1]).applied(self._config)
+        spec = instances.plan(config, scenario_named("server"), self._model, cores.available())
+        return config, spec
 
     def capacity_per_s(self, narrow: ServiceTimes) -> float:
         """Returns the samples/s of bare loops at their best batch size."""
@@ -182,9 +207,9 @@ class Bench:
             run.result["reference"]["at_run_speed"]["ratio"],
         )
 
-    def limit(self, due_ns: Array, narrow: ServiceTimes, wide: ServiceTimes | None) -> Tail:
+    def limit(self, due_ns: Array, times: "Times") -> Tail:
         """Returns the lowest p50 and the lowest p99 over all policies."""
-        found = [simulated(due_ns, policy) for policy in policies(narrow, wide, self._cores)]
+        found = [simulated(due_ns, policy) for policy in policies(times, self._cores)]
         return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
@@ -194,6 +219,15 @@ class Bench:
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
         found = self._reference.tail_ns(Path(self._file), round(rate_per_s), count)
         return _ms(*found)
+
+
+class Times(NamedTuple):
+    """Service times of one instance per core, and of one instance on all cores if it exists."""
+
+    narrow: ServiceTimes
+    wide: ServiceTimes | None = None
+    lone: Array | None = None
+    """(QUANTILES,) service times in ns of a single query on all cores after a pause."""
 
 
 class Policy(NamedTuple):
@@ -207,10 +241,11 @@ class Policy(NamedTuple):
     alone: Array | None = None
 
 
-def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
+def policies(times: Times, count: int) -> Iterator[Policy]:
     """Yields fixed batches and the harness's rule with one instance per core, each with and without all cores for a
     single waiting query; then yields fixed batches with one instance on all cores.
     """
+    narrow, wide, lone = times
     rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
     sizes: list[Callable[[int, int], int]] = [
         *(partial(_at_most, most) for most in BATCHES),
@@ -218,10 +253,30 @@ def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Ite
     ]
     for size in sizes:
         yield Policy(count, narrow.of, size)
-        if wide is not None:
-            yield Policy(count, narrow.of, size, wide.of(1))
+        if lone is not None:
+            yield Policy(count, narrow.of, size, lone)
     if wide is not None:
         yield from (Policy(1, wide.of, partial(_at_most, most)) for most in BATCHES)
+
+
+def _lone_ns(config: RunConfig, spec: InstanceGroup, pause_s: float) -> Array:
+    """Loads the model and times single queries. Runs in a separate process, so that nothing else has warmed it up."""
+    count = max(LEAST_LONE, round(LONE_SECONDS / pause_s))
+    model = load_model(config.model)
+    name = default_dataset(model)
+    with ExitStack() as stack:
+        _, (backend,), _, _, dataset = open_model(
+            config, model, name, spec, stack, lambda _done, _total: None
+        )
+        dataset.load([0])
+        batch = dataset.batch([0])
+        found_ns = []
+        for _ in range(count + 1):
+            time.sleep(pause_s)
+            begun_ns = time.monotonic_ns()
+            backend.infer(batch)
+            found_ns.append(time.monotonic_ns() - begun_ns)
+    return np.asarray(found_ns[1:])  # the first query warms up the backend
 
 
 def _at_most(most: int, waiting: int, _idle: int) -> int:
@@ -288,12 +343,16 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
     """Measures all systems in turn, and the harness between bare loops."""
     narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
     rate_per_s = load * bench.capacity_per_s(narrow)
+    lone = [noise.quiet(lambda: bench.lone(1 / rate_per_s))]
     ours = noise.quiet(lambda: bench.served(rate_per_s))
     narrow = _merged(narrow, noise.quiet(bench.narrow))
     if wide is not None and (again := noise.quiet(bench.wide)) is not None:
         wide = _merged(wide, again)
+    lone.append(noise.quiet(lambda: bench.lone(1 / rate_per_s)))
+    known = [ns for ns in lone if ns is not None]
+    alone = np.quantile(np.concatenate(known), QUANTILE_POINTS) if known else None
     seen.add(load, OURS, ours.tail)
-    seen.add(load, LIMIT, bench.limit(ours.due_ns, narrow, wide))
+    seen.add(load, LIMIT, bench.limit(ours.due_ns, Times(narrow, wide, alone)))
     seen.at_run_speed.setdefault(load, []).append(ours.at_run_speed)
     others: dict[str, Callable[[], Tail | None]] = {
         plan: lambda more=more: bench.served(rate_per_s, "--dispatch", "greedy", *more).tail  # type: ignore[misc]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.tail import BATCHES, LIMIT, OURS, Policy, Seen, Tail, policies, simulated
+from benchmarks.tail import BATCHES, LIMIT, OURS, Policy, Seen, Tail, Times, policies, simulated
 from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.queueing import simulate
 from harness.core.service_times import QUANTILES, ServiceTimes
@@ -17,6 +17,7 @@ def service(each_ns: float, fixed_ns: float = 0.0) -> ServiceTimes:
 
 DUE_NS = server_schedule_ns(3000, 300.0, 0)
 NARROW, WIDE = service(4e6), service(2.2e6)
+TIMES = Times(NARROW, WIDE, WIDE.of(1))
 
 
 def test_the_simulation_matches_the_harness_for_the_same_rule() -> None:
@@ -39,12 +40,12 @@ def test_only_a_query_that_is_alone_uses_all_cores() -> None:
 
 
 def test_the_limit_is_below_every_fixed_plan() -> None:
-    found = [simulated(DUE_NS, policy) for policy in policies(NARROW, WIDE, 2)]
+    found = [simulated(DUE_NS, policy) for policy in policies(TIMES, 2)]
     greedy = simulated(DUE_NS, Policy(2, NARROW.of, lambda waiting, _idle: min(waiting, 8)))
     assert min(tail.p99_ms for tail in found) < greedy.p99_ms
     # The median is short, because some queries form a batch of one.
     assert 2.2 < min(tail.p50_ms for tail in found) < 4.0
-    assert len(list(policies(NARROW, None, 2))) == len(BATCHES) + 1
+    assert len(list(policies(Times(NARROW), 2))) == len(BATCHES) + 1
 
 
 def test_rounds_are_compared_with_their_own_limit() -> None:
