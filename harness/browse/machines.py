@@ -58,7 +58,8 @@ class Machine(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        return self._of("fingerprint")
+        """The machine's fingerprint; the run's path if environment.json contains none."""
+        return self._of("fingerprint") or self.path
 
     def _of(self, name: str) -> str:
         return self.settings.get(("Machine", name), "")
@@ -110,6 +111,7 @@ class Machines:
             selection=selection,
             only_differences=only_differences,
             columns=columns,
+            machines=list({one.fingerprint: one for one in columns}.values()),
             groups={one.group: [row for row in shown if row.group == one.group] for one in shown},
             problems=problems,
         )

@@ -104,6 +104,7 @@ _ENVIRONMENT.filters |= {
 
 _ENVIRONMENT.filters["chips"] = lambda codes: _html(with_meanings(visible(codes)))
 _ENVIRONMENT.filters["short"] = run_name
+_ENVIRONMENT.tests["in_search"] = lambda path: f"{PARTIAL}/" in path
 _ENVIRONMENT.tests["timed"] = lambda path: run_folder.TIMED.fullmatch(path) is not None
 
 

@@ -224,7 +224,9 @@ def test_a_search_is_watched_over_all_its_runs(
     (done / "result.json").write_bytes((results / "server/result.json").read_bytes())
     begin(endpoint)
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
-    assert '<a href="/live/peak.partial">peak</a>' in client.get("/").text
+    listed = client.get("/").text
+    below = listed.partition('<a href="/live/peak.partial">peak</a>')[2]
+    assert '<li class="inside"><a href="/live/peak.partial/night.partial">' in below
     page = client.get("/live/peak.partial").text
     assert '<a href="/live/peak.partial/night.partial">peak/night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
