@@ -60,7 +60,7 @@ def peak(arguments: list[str]) -> int:
     parser = run_parser(
         "peak",
         "Find the highest rate that is VALID under the latency bound (server), or the largest number of samples "
-        "per query (multi-stream). Short probes narrow the range, and full runs confirm the "
+        "per query (multi-stream). Short runs narrow the range, and full runs confirm the "
         "result. With --concurrency N, find the largest number of queries in flight instead, starting at N.",
         ("--scenario NAME [--slo SLO] [options]",),
         (PeakOptions, RunConfig),
@@ -71,7 +71,7 @@ def peak(arguments: list[str]) -> int:
             "queries": None,
             "mode": "performance, accuracy or both (default performance)",
             "duration": "approximate duration of a full run, e.g. 10s or 2min (default 10s)",
-            "target_qps": "server: rate of the first probe in queries/s (default: half of the "
+            "target_qps": "server: rate of the first run in queries/s (default: half of the "
             "calibrated capacity)",
             "concurrency": "server: start the search at N queries in flight; each answer triggers the next "
             "query (not MLPerf-compliant)",

@@ -50,7 +50,7 @@ class RepeatOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakOptions:
     probe_ns: int = option(
-        "approximate duration of a probe (default 3s); --duration applies to the full runs",
+        "approximate duration of a short run (default 3s); --duration applies to the full runs",
         name="probe",
         parse=parse_positive_duration_ns,
         default=3 * NS_PER_S,

@@ -164,7 +164,7 @@ class RunOptions:
         level="expert",
     )
     instances: int | None = option(
-        "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
+        "copies of the model that answer in parallel (default: 1 for single-stream and multi-stream, else one per core)",
         parse=parsers.positive(1024),
         metavar="N",
         group="instances and batches",
@@ -269,8 +269,8 @@ class RunOptions:
         level="expert",
     )
     connections: int | None = option(
-        "connections to each server; each carries one request at a time (default 64, or --concurrency if it is higher; 1 "
-        "to 16 for streams)",
+        "connections to each server; each carries one request at a time (default 64, or --concurrency if it is higher; "
+        "1 to 16 for single-stream and multi-stream)",
         parse=parsers.positive(65_535),
         metavar="N",
         level="expert",
