@@ -14,6 +14,7 @@ from harness.core.config.parse import parse_slos
 from harness.core.files import parse_json, reading
 from harness.core.units import counted, show_duration, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
+from harness.explain.advise import content as advise_content
 from harness.explain.advise.output import page as advise_page
 from harness.explain.advise.output import text as advise_text
 from harness.explain.bricks.tables import text as bricks_text
@@ -33,16 +34,21 @@ from harness.search import repeats
 from harness.search.grid.cells.options import GridOptions
 from harness.search.grid.view import page as grid_page
 from harness.search.grid.view.view import stored_view
+from harness.search.overhead import content as overhead_content
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
+from harness.search.peak import content as peak_content
 from harness.search.peak import page as peak_page
 from harness.search.peak import table as peak_table
 from harness.search.runtimes import page as runtimes_page
 from harness.search.runtimes import table as runtimes_table
 from harness.search.sweep import caches
+from harness.search.sweep import content as sweep_content
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
+from harness.search.tune import content as tune_content
 from harness.search.tune import page as tune_page
+from harness.search.workers import content as workers_content
 from harness.search.workers import table as workers_table
 
 PAGES: Mapping[str, str] = {
@@ -62,7 +68,7 @@ PAGES: Mapping[str, str] = {
 
 _FILES = {verb: file for file, verb in STUDIES.items()}
 
-_ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] = {
+_ARTICLES: Mapping[str, Callable[[Any, Path], Sequence[Article]]] = {
     "grid": lambda _, folder: grid_page.articles(stored_view(folder, GridOptions())),
     "tune": lambda content, _: tune_page.articles(content),
     "repeats": lambda content, _: _of_repeats(content),
@@ -79,7 +85,10 @@ _ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] 
 }
 """Maps a verb to a function that makes the page's articles from the verb's file and folder."""
 
-WITH_LINKS = {"peak": peak_page.articles, "sweep": sweep_page.articles}
+WITH_LINKS: Mapping[str, Callable[[Any, Callable[[str], RunLink]], list[Article]]] = {
+    "peak": peak_page.articles,
+    "sweep": sweep_page.articles,
+}
 """Like `_ARTICLES`, for verbs whose table of runs links to the pages of the runs."""
 
 _READ_WHOLE = ("grid", "profile")
@@ -127,7 +136,7 @@ def _link(study: str, run: str) -> RunLink:
     return RunLink(f"/run/{quote(path)}", path)
 
 
-def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:
+def _of_repeats(content: repeats.Content) -> Sequence[Article]:
     verdict = "INVALID" if set(content["verdicts"]) - {"VALID"} else "VALID"
     doubted = any(content["doubts"])
     title = heading(["Repeats", *repeats.words(content)], verdict, doubted=doubted)
@@ -136,7 +145,7 @@ def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:
     return [made._replace(figures=list(repeats.figures(content)))]
 
 
-def _of_workers(content: Mapping[str, Any]) -> Sequence[Article]:
+def _of_workers(content: workers_content.Content) -> Sequence[Article]:
     runs = content["workers"]
     words = ["Workers", *workers_table.words(content)]
     title = heading(words, verdict_of(runs), doubted=is_doubted(runs))
@@ -221,7 +230,7 @@ def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, str]]
     return found
 
 
-def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
+def _peak(content: peak_content.Content) -> tuple[str, str]:
     """Returns the peak after its bound, because a peak without a bound answers no question."""
     bounds = ", ".join(
         f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
@@ -231,7 +240,7 @@ def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
     return _words({**content, "slo": None}), f"{bounds}: {outcome}{so_far}"
 
 
-def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
+def _sweep(content: sweep_content.Content) -> tuple[str, str]:
     found = [sweep_table.highest_of(part) for _, part in caches.parts(content)]
     highest = max((rate for rate in found if rate is not None), default=None)
     if highest is not None:
@@ -253,23 +262,23 @@ def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     return " ".join(map(str, words)), str(content.get("fastest") or "no fastest cell is stored")
 
 
-def _tune(content: Mapping[str, Any]) -> tuple[str, str]:
+def _tune(content: tune_content.Content) -> tuple[str, str]:
     return _words(content), str(content["taken"] or "no plan was chosen")
 
 
-def _repeats(content: Mapping[str, Any]) -> tuple[str, str]:
+def _repeats(content: repeats.Content) -> tuple[str, str]:
     return _words(content), repeats.headline(content)
 
 
-def _overhead(content: Mapping[str, Any]) -> tuple[str, str]:
+def _overhead(content: overhead_content.Content) -> tuple[str, str]:
     return str(content["model"]), overhead_table.headline(content)
 
 
-def _workers(content: Mapping[str, Any]) -> tuple[str, str]:
+def _workers(content: workers_content.Content) -> tuple[str, str]:
     rows = [row for row in content["workers"] if row["verdict"] == "VALID"]
     best = max(rows, key=itemgetter("completed_per_s"), default=None)
     outcome = (
-        f"{show_rate(best['completed_per_s'])} queries/s with {counted(best['workers'], 'worker')}"
+        f"{show_rate(best['completed_per_s'] or 0.0)} queries/s with {counted(best['workers'], 'worker')}"
         if best
         else "none VALID"
     )
@@ -295,7 +304,7 @@ def _cold(content: Mapping[str, Any]) -> tuple[str, str]:
     return str(content["model"]), next(iter(cold_tables.headlines(content)))
 
 
-def _advise(content: Mapping[str, Any]) -> tuple[str, str]:
+def _advise(content: advise_content.Content) -> tuple[str, str]:
     return str(content["model"]["name"]), advise_text.conclusion(content)
 
 
@@ -320,7 +329,7 @@ def _words(content: Mapping[str, Any]) -> str:
     return " ".join(str(content[name]) for name in names if content.get(name))
 
 
-_SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]] = {
+_SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "peak": _peak,
     "sweep": _sweep,
     "grid": _grid,

@@ -28,11 +28,11 @@ class Report(NamedTuple):
     """Name of the JSON file in the folder."""
     schema: Mapping[str, int]
     """Maps a key in the file to the version of the format that this harness reads."""
-    lines: Callable[[Content], Iterable[str]]
+    lines: Callable[[Any], Iterable[str]]
     """Makes the tables for readers."""
-    write_page: Callable[[Content, Path], Path]
+    write_page: Callable[[Any, Path], Path]
     """Draws the page into a folder and returns its path."""
-    derive: Callable[[Content], Content] = lambda content: content
+    derive: Callable[[Content], Any] = lambda content: content
     """Computes, from the file's content, the content that the other functions take."""
     to_json: Callable[[Content], Content] = lambda content: content
     """Makes the output of --json."""
@@ -76,13 +76,13 @@ class Report(NamedTuple):
             tuple(self.lines(self.derive(content)))
         return content
 
-    def show_again(self, folder: Path, *, as_json: bool) -> Content:
+    def show_again(self, folder: Path, *, as_json: bool) -> Any:
         """Shows a folder using only its file. Returns the result of `derive`."""
         content = self.read(folder)
         with files.reading(f"{folder / self.file} is not valid `{self.verb}` output"):
             return self.show(content, folder, as_json=as_json)
 
-    def show(self, content: Content, folder: Path, *, as_json: bool) -> Content:
+    def show(self, content: Content, folder: Path, *, as_json: bool) -> Any:
         """Draws the page, and prints the tables or the JSON, and the paths of the page and the folder.
 
         Returns the result of `derive`.

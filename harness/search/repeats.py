@@ -8,7 +8,7 @@ accepts all these folders as one side, and repeats.json and the table summarise 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
@@ -36,6 +36,40 @@ _ENDED = (0, RunInvalid.exit_status)
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
     reason = "--repeats changes the seeds: drop --mlperf, which fixes them"
     yield from unfit_options(config, "--repeats", reason)
+
+
+class NumberEntry(TypedDict):
+    """A number over all runs."""
+
+    unit: str
+    values: Sequence[float | None]
+    """By run; None for an excluded run."""
+    mean: float | None
+    """Geometric mean."""
+    interval: Sequence[float] | None
+    """Both ends, at `level`."""
+
+
+class Content(TypedDict):
+    """The content of repeats.json. The sequences have one item per run."""
+
+    schema_version: int
+    scenario: str
+    backend: str
+    model: str
+    slo: NotRequired[str | None]
+    """Missing in files of earlier versions."""
+    schedule_seeds: Sequence[int]
+    verdicts: Sequence[str]
+    reasons: Sequence[Sequence[str]]
+    doubts: Sequence[Sequence[str]]
+    left_out: Sequence[str | None]
+    """Why a run is excluded from the numbers; None if it is included."""
+    level: float
+    """Level of the intervals."""
+    deciding: NotRequired[str]
+    """Name of the number that decides between two sides. Missing in files of earlier versions."""
+    numbers: Mapping[str, NumberEntry]
 
 
 class Repeats(Study[int]):
@@ -74,7 +108,7 @@ class Repeats(Study[int]):
     def has_measured(self) -> bool:
         return bool(self._runs)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Content:
         results = [run.result for run in self._runs]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -131,7 +165,7 @@ def _deciding(result: Mapping[str, Any]) -> str:
     return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
-def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, NumberEntry]]:
     """Yields each number's name with its unit, values by run (None for an excluded run), geometric mean and interval.
 
     Lists the rate and the latencies even if every run is excluded. Offline yields only the rate. Omits the score,
@@ -155,7 +189,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
         )
 
 
-def headline(content: Mapping[str, Any]) -> str:
+def headline(content: Content) -> str:
     """Returns the deciding number over all runs, with its interval. content: as in repeats.json."""
     verdicts = content["verdicts"]
     runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
@@ -165,7 +199,7 @@ def headline(content: Mapping[str, Any]) -> str:
     return runs
 
 
-def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
+def lines(content: Content, folder: Path, stopped: str = "") -> Iterator[str]:
     """Yields the lines of the summary. stopped: for example `2 of 5 runs`; "" if all runs were made."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
@@ -180,13 +214,13 @@ def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterat
     yield f"{'results':<12}{folder}"
 
 
-def words(content: Mapping[str, Any]) -> list[str]:
+def words(content: Content) -> list[str]:
     """Returns scenario, backend, model and SLO."""
-    names = ("scenario", "backend", "model", "slo")  # earlier versions did not store the SLO
-    return [content[name] for name in names if content.get(name)]
+    texts = content["scenario"], content["backend"], content["model"], content.get("slo")
+    return [text for text in texts if text]
 
 
-def facts(content: Mapping[str, Any]) -> Iterator[str]:
+def facts(content: Content) -> Iterator[str]:
     """Yields labelled lines about the runs' doubts and the excluded runs."""
     yield from code_lines(content["doubts"], "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
@@ -194,7 +228,7 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"  over    {kept} of {runs} runs; left out: {', '.join(left_out)}"
 
 
-def tables(content: Mapping[str, Any]) -> Iterator[Table]:
+def tables(content: Content) -> Iterator[Table]:
     """Yields the table with the numbers over all runs; yields nothing if fewer than two runs are usable."""
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
@@ -202,11 +236,11 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
         yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 
-def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(content: Content) -> Iterator[Figure]:
     """Yields a plot of the deciding number in each run, with its mean and interval; nothing without an interval."""
-    name = content.get("deciding")  # earlier versions did not store it
-    number = content["numbers"].get(name) or {"interval": None}
-    if number["interval"] is None:
+    name = content.get("deciding", "")
+    number = content["numbers"].get(name)
+    if number is None or number["interval"] is None:
         return
     unit, scale = ("ms", 1 / NS_PER_MS) if number["unit"] == "ns" else (number["unit"], 1.0)
     runs = range(1, len(number["values"]) + 1)
@@ -227,8 +261,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure("Runs", f"The dashed lines are the ends of the {level} interval.", drawn, axes)
 
 
-def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
-    # Earlier versions did not store the name of the deciding number.
+def _rows(content: Content) -> Iterator[list[str]]:
     first = content.get("deciding")
     for name, number in sorted(content["numbers"].items(), key=lambda one: one[0] != first):
         if number["mean"] is None:
@@ -246,7 +279,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         yield [ESTIMATE if name == "headline" else name, mean, interval, least, most]
 
 
-def _shown(value: float, number: Mapping[str, Any]) -> str:
+def _shown(value: float, number: NumberEntry) -> str:
     """Formats a value.
 
     number: contains the `unit`. A rate is followed by `/s`, because each column contains numbers with several units.

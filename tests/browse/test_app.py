@@ -25,7 +25,6 @@ from harness.results.pages import page as pages
 from harness.results.pages.page import Figure, plotly_script, typeset
 from harness.results.pages.report import article
 from harness.results.run_files import read_files
-from harness.search.sweep.table import Point
 from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
@@ -254,7 +253,7 @@ def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None
     known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": "", "queries": 1, "late": 0}
     rates = ({"rate_per_s": r, "scheduled_per_s": r, "completed_per_s": r} for r in (100.0, 200.0))
-    points = [Point(**rate, **times, **texts, **known)._asdict() for rate in rates]  # type: ignore[arg-type]
+    points = [{**rate, **times, **texts, **known} for rate in rates]
     none = {"slo": "p99=<b>", "peak": None, "peak_is_measured": False, "knee": None}
     config = {"config": {"scenario": "server", "backend": "ort"}, "model": "digits"}
     study = results / "curve"
@@ -280,7 +279,7 @@ def test_the_table_of_a_sweep_picks_its_runs_without_a_second_table(
     known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "queries": 1, "late": 0}
     rate = {"rate_per_s": 100.0, "scheduled_per_s": 100.0, "completed_per_s": 100.0}
-    one = Point(**rate, **times, **texts, **known, folder="points/100")._asdict()  # type: ignore[arg-type]
+    one = {**rate, **times, **texts, **known, "folder": "points/100"}
     content = {
         "slo": None,
         "peak": None,

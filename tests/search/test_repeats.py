@@ -238,7 +238,8 @@ def test_an_interval_of_a_few_very_different_runs_is_not_printed() -> None:
     def row(*values: float) -> list[str]:
         over = present(over_runs(values))
         number = {"mean": over[0], "interval": over[1], "values": values, "unit": "ns"}
-        return next(repeats._rows({"numbers": {"mean": number}}))
+        content: Any = {"numbers": {"mean": number}}
+        return next(repeats._rows(content))
 
     assert row(1e6, 1.1e6, 1.2e6)[2] == "875 us to 1.38 ms"
     assert row(1e6, 3e7, 2e8)[2] == "wider than a factor of 100: make more runs"

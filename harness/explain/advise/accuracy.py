@@ -2,13 +2,13 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from harness.core.config.run_config import to_plain
 from harness.core.units import show_percent
 from harness.errors import one_line
+from harness.explain.advise.content import AccuracyCost
 from harness.explain.advise.subject import Job
 from harness.explain.baseline import CHUNK, Baseline, Rows, Runner, Subject
 from harness.loadgen.plan import InstanceGroup
@@ -29,7 +29,7 @@ used together with LEAST_AGREEMENT.
 """
 
 
-def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
+def int8(job: Job) -> tuple[AccuracyCost, Path | None]:
     """Makes the int8 file in the same way as `sweep`. Returns the accuracy cost (see `_cost`) and the file; on failure,
     returns the reason as `failed`, and None.
     """
@@ -59,15 +59,8 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     }, path
 
 
-def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
-    """Compares a file in another precision with the model's own file.
-    score, own_score: values of `metric` for the other file and for the model's own file, in `unit`. If a score is None,
-    `no_score` states the reason.
-    drop: own_score - score, or score - own_score if a lower score is better.
-    agreement: share of the samples for which both files give the same answer, in [0, 1].
-    relative_l2: mean distance between float answers, divided by the mean length of the answers.
-    broken: reason why the file's answers must be wrong, or "" if they may be right.
-    """
+def _cost(subject: Subject, baseline: Baseline, path: Path) -> AccuracyCost:
+    """Compares a file in another precision with the model's own file."""
     rows: Rows = []
     with ExitStack() as stack:
         spec = InstanceGroup(1, available().threads, CHUNK)

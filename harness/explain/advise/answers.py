@@ -10,6 +10,17 @@ from statistics import median
 from typing import Any
 
 from harness.explain.advise.bound_reason import why_no_bound
+from harness.explain.advise.content import (
+    Bound,
+    Content,
+    Coverage,
+    Kernels,
+    Layer,
+    Level,
+    LowerBound,
+    Measured,
+    MovingKernel,
+)
 from harness.explain.advise.layers.bench import Clock
 from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top, unpredicted
 from harness.explain.advise.questions import questions
@@ -27,12 +38,12 @@ _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
 
 
-def answers(content: Mapping[str, Any]) -> dict[str, Any]:
+def answers(content: Mapping[str, Any]) -> Content:
     """Returns all data that the tables, the page and the JSON show. content: the content of measured.json."""
     record = Record(content)
     ranked = advice(record)
     best = top(ranked)
-    document = {
+    document: Content = {
         "model": content["model"],
         "batch": content["batch"],
         "host": content["host"],
@@ -57,7 +68,7 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _measured(record: Record) -> dict[str, Any]:
+def _measured(record: Record) -> Measured:
     is_single = record.clock() == "cpu"
     ratio = record.now_median_ns("wall") / max(record.now_median_ns("cpu"), 1)
     return {
@@ -70,13 +81,11 @@ def _measured(record: Record) -> dict[str, Any]:
     }
 
 
-def _lower_bound(record: Record) -> dict[str, Any]:
-    """Computes the bound from CPU time if all settings use one thread, otherwise from wall time. ratio: lower bound /
-    measured time, as Benanza defines it.
-    """
+def _lower_bound(record: Record) -> LowerBound:
+    """Computes the bound from CPU time if all settings use one thread, otherwise from wall time."""
     first = record.clock()
     clocks: tuple[Clock, ...] = ("cpu", "wall") if first == "cpu" else ("wall",)
-    by_clock: dict[str, dict[str, Any]] = {}
+    by_clock: dict[str, Bound] = {}
     for clock in clocks:
         times, _ = record.best_ns(clock)
         path = critical_path(times, record.needs)
@@ -115,7 +124,7 @@ def _cost(node: Mapping[str, Any]) -> Cost:
     return Cost(*(node[name] for name in Cost._fields))
 
 
-def _coverage(record: Record) -> dict[str, Any]:
+def _coverage(record: Record) -> Coverage:
     """Computes two shares: operators with a FLOP rule (by nodes and by kernel time), and layers that were measured
     alone (by their time in the model).
     """
@@ -143,7 +152,7 @@ def _coverage(record: Record) -> dict[str, Any]:
     }
 
 
-def _layers(record: Record) -> list[dict[str, Any]]:
+def _layers(record: Record) -> list[Layer]:
     """Returns one row per distinct layer, slowest first.
 
     Times refer to one occurrence. gain_ns is the sum over all occurrences.
@@ -153,7 +162,7 @@ def _layers(record: Record) -> list[dict[str, Any]]:
     alike: dict[str, list[int]] = defaultdict(list)
     for i, unit in enumerate(record.units):
         alike[unit["key"]].append(i)
-    rows = []
+    rows: list[Layer] = []
     for key, positions in alike.items():
         i = positions[0]
         whole = flops.total(_cost(record.nodes[n]) for n in record.units[i]["nodes"])
@@ -178,11 +187,11 @@ def _layers(record: Record) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row["now_ns"] or 0) * row["count"])
 
 
-def _levels(record: Record) -> list[dict[str, Any]]:
+def _levels(record: Record) -> list[Level]:
     """Returns the time of the whole model at each graph level, with all other settings unchanged. A comparison of the
     levels shows the gain from fusion and layout.
     """
-    rows = []
+    rows: list[Level] = []
     for level in GRAPH_LEVELS:
         setting = record.now._replace(graph=level)
         kernels = record.kernels(level)
@@ -204,7 +213,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
-def _kernels(record: Record) -> dict[str, Any]:
+def _kernels(record: Record) -> Kernels:
     """Describes the kernels that do not compute any layer, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
@@ -220,7 +229,7 @@ def _kernels(record: Record) -> dict[str, Any]:
     }
 
 
-def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[MovingKernel]:
     """Yields the kernels that do no computation: kernels inserted by the runtime, and kernels whose nodes only move
     data.
     """

@@ -11,6 +11,7 @@ from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
 from harness.errors import HarnessError, RunInvalid, one_line, type_and_text
+from harness.explain.advise import content as advise_content
 from harness.explain.advise.answers import answers
 from harness.explain.advise.checks import operators, self_checks, storage, weights
 from harness.explain.advise.measure import measure
@@ -32,7 +33,7 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
 """Measurements that do not depend on the advice. Each function in PARTS takes a folder for temporary files."""
 
 
-def _document(content: Content) -> dict[str, Any]:
+def _document(content: Content) -> advise_content.Content:
     """Returns the content of advise.json. content: the content of measured.json."""
     return {**answers(content), "parts": content.get("parts", {})}
 

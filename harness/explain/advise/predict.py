@@ -2,9 +2,9 @@
 measured gain. This module has no side effects.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from harness.explain.advise.content import AccuracyCost, AdviceEntry, Realised, Unpredicted
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
@@ -42,7 +42,7 @@ class Advice(NamedTuple):
     now_ns: float
     predicted_ns: float
     realised: RealisedGain | None
-    accuracy: Mapping[str, Any] | None
+    accuracy: AccuracyCost | None
     needs: str
 
     @property
@@ -69,16 +69,33 @@ class Advice(NamedTuple):
             return "faster"
         return "slower" if high is not None and high < 1 else "undecided"
 
-    def to_json(self) -> dict[str, Any]:
-        realised = self.realised and {**self.realised._asdict(), "gain": self.realised.gain}
+    def to_json(self) -> AdviceEntry:
+        realised = self.realised
         return {
-            **self._asdict(),
+            "question": self.question,
             "setting": str(self.setting),
+            "change": self.change,
+            "clock": self.clock,
+            "now_ns": self.now_ns,
+            "predicted_ns": self.predicted_ns,
+            "realised": _plain(realised) if realised else None,
+            "accuracy": self.accuracy,
+            "needs": self.needs,
             "gain": self.gain,
             "within": self.within,
             "verdict": self.verdict,
-            "realised": realised,
         }
+
+
+def _plain(realised: RealisedGain) -> Realised:
+    return {
+        "ratio": realised.ratio,
+        "low": realised.low,
+        "high": realised.high,
+        "clock": realised.clock,
+        "pairs": realised.pairs,
+        "gain": realised.gain,
+    }
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
@@ -111,7 +128,7 @@ def advice(record: Record) -> list[Advice]:
     return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
 
-def unpredicted(record: Record) -> list[dict[str, Any]]:
+def unpredicted(record: Record) -> list[Unpredicted]:
     """Returns the settings that were measured only on the whole model. gain: the realised gain."""
     return [
         {
@@ -185,7 +202,7 @@ def combination(record: Record) -> Setting | None:
     return chosen if choices > 1 else None
 
 
-def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:
+def _needs(setting: Setting, accuracy: AccuracyCost | None) -> str:
     if setting.precision != INT8:
         return ""
     if accuracy is None or accuracy.get("failed"):

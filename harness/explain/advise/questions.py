@@ -1,9 +1,9 @@
 """Writes the answers to the six questions as sentences. This module has no side effects."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from harness.core.units import counted, show_ns, show_percent
+from harness.explain.advise.content import AccuracyCost, Content, Question
 from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import CLOCKS, WORTH, Advice
 
@@ -11,7 +11,7 @@ FASTER = 0.05
 """A layer's gain under another setting is reported only if it is at least this share of the layer's time."""
 
 
-def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
+def questions(advice: Content, ranked: Sequence[Advice]) -> list[Question]:
     """Returns an entry for each of the six questions, even if it contains no data. advice: the content of advise.json
     without the questions.
     """
@@ -21,11 +21,13 @@ def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[
     ]
 
 
-def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+def _ideal(advice: Content, _ranked: Sequence[Advice]) -> str:
     bound, clock = advice["lower_bound"], advice["lower_bound"]["clock"]
+    measured = advice["measured"]
+    model_ns = measured["cpu_ns"] if clock == "cpu" else measured["wall_ns"]
     text = (
         f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
-        f"{show_ns(advice['measured'][f'{clock}_ns'])} ({CLOCKS[clock]}): ratio {bound['ratio']:.2f}"
+        f"{show_ns(model_ns)} ({CLOCKS[clock]}): ratio {bound['ratio']:.2f}"
     )
     if bound["why_none"]:
         return f"{text}, no lower bound: {bound['why_none']}."
@@ -35,7 +37,7 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     return f"{text}, so the model could be at most {gain:.2f} x faster with these kernels, threads and precision."
 
 
-def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _parallel(advice: Content, ranked: Sequence[Advice]) -> str:
     bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = (
@@ -45,13 +47,13 @@ def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     return f"{text}. {_best_setting('Q2', advice, ranked)}"
 
 
-def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _settings(advice: Content, ranked: Sequence[Advice]) -> str:
     slow = [
         row
         for row in advice["layers"]
         if row["now_ns"] and row["now_ns"] - row["best_ns"] >= FASTER * row["now_ns"]
     ]
-    gain = sum(row["gain_ns"] for row in slow)
+    gain = sum(row["gain_ns"] or 0.0 for row in slow)
     text = (
         f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'distinct layer')} at least "
         f"{show_percent(FASTER)} faster"
@@ -59,7 +61,7 @@ def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     return f"{text}{f', which saves {show_ns(gain)} in total' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
 
 
-def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+def _framework(advice: Content, _ranked: Sequence[Advice]) -> str:
     kernels = advice["kernels"]
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
@@ -71,7 +73,7 @@ def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     return f"{text} {counted(spare, 'node')} of the file could be removed." if spare else text
 
 
-def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _fusion(advice: Content, ranked: Sequence[Advice]) -> str:
     levels = [
         f"{row['graph']} {counted(row['kernels'], 'kernel')} {show_ns(row['measured_ns'])}"
         for row in advice["levels"]
@@ -80,7 +82,7 @@ def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     return f"{', '.join(levels)}. {_best_setting('Q5', advice, ranked)}"
 
 
-def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _precision(advice: Content, ranked: Sequence[Advice]) -> str:
     accuracy = advice["accuracy"]
     if accuracy is None:
         return "no data: --vary does not include precision"
@@ -102,7 +104,7 @@ def _int8_here(peaks: Mapping[str, float]) -> str:
     return f" Matrix products in int8 run at {ratio:.1f} times the fp32 rate on this machine."
 
 
-def accuracy_text(accuracy: Mapping[str, Any]) -> str:
+def accuracy_text(accuracy: AccuracyCost) -> str:
     """Formats the accuracy, for example as `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
     same = (
         f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers are the same"
@@ -114,7 +116,7 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"Accuracy: {metric} {scores}; {same}."
 
 
-def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _best_setting(question: str, advice: Content, ranked: Sequence[Advice]) -> str:
     """States the best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
@@ -132,7 +134,7 @@ def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Adv
     return f"{best.change}: predicted {gain}{realised} ({CLOCKS[best.clock]}).{leave}"
 
 
-def _without_prediction(question: str, advice: Mapping[str, Any]) -> str:
+def _without_prediction(question: str, advice: Content) -> str:
     measured = [
         f"{one['change']} {show_percent(one['gain'], 1, signed=True)}"
         for one in advice["unpredicted"]
@@ -147,7 +149,7 @@ def _without_prediction(question: str, advice: Mapping[str, Any]) -> str:
     )
 
 
-_Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]
+_Answer = Callable[[Content, Sequence[Advice]], str]
 _QUESTIONS: Mapping[str, tuple[str, _Answer]] = {
     "Q1": ("How far is the model from the lower bound of its layers?", _ideal),
     "Q2": ("Would it help to run independent layers at once?", _parallel),

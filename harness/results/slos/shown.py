@@ -1,7 +1,7 @@
 """Describes a run's goodput and all its SLOs in one line."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from harness.core.config.parse import leading, parse_slo, parse_slos
 from harness.core.stats import share_interval
@@ -32,10 +32,15 @@ def has_several(slos: str | None) -> bool:
     return bool(parsed) and list(parsed) != [leading(parsed)]
 
 
-def attainment(result: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns the share of queries that met every SLO, and the interval of this share; None without an SLO. The
-    interval assumes that queries do not influence each other.
-    """
+class Attainment(TypedDict, total=False):
+    met_share: float | None
+    """Share of the queries that met every SLO; None if no SLO is set."""
+    met_low: float | None
+    met_high: float | None
+    """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
+
+
+def attainment(result: Mapping[str, Any]) -> Attainment:
     share, queries = (result.get("goodput") or {}).get("share"), result.get("queries") or {}
     count = queries.get("samples_answered", 0) // (queries.get("samples_per_query") or 1)
     low, high = (

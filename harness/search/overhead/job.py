@@ -8,7 +8,7 @@ with the same --out continues a study that was stopped.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from harness.core import files, registry
 from harness.core.codes import CLIENT_BOUND, INTERRUPTED, Reason
@@ -24,6 +24,7 @@ from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, write_page
 from harness.search.options import OverheadOptions
 from harness.search.overhead import page, table
+from harness.search.overhead.content import AnswersEntry, Content, PairEntry, ThroughputEntry
 from harness.search.overhead.parts import Pair, overhead_of, pair_of, tells
 
 IN_PROCESS, SERVED = "in-process", "served"
@@ -65,9 +66,9 @@ class _OverheadJob(Study[OverheadOptions]):
         """Maps a run's name to the run that counts. The folder may also contain discarded runs with the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
-            self._take_stored(files.read_json(self.folder / self.file))
+            self._take_stored(cast("Content", files.read_json(self.folder / self.file)))
 
-    def _take_stored(self, stored: Mapping[str, Any]) -> None:
+    def _take_stored(self, stored: Content) -> None:
         with files.reading(f"{self.folder / self.file} is not valid `overhead` output"):
             self._check_same("study of the overhead", self._plain, stored["config"])
             for run in stored["runs"]:
@@ -228,8 +229,7 @@ class _OverheadJob(Study[OverheadOptions]):
         told = all(tells(served) for _, served in sides)
         return [pair_of(here, served, reported=told) for here, served in sides]
 
-    def _throughput(self) -> Mapping[str, Any] | None:
-        """Returns both sides' Offline rates in samples/s, and the share that remains; None with --no-throughput."""
+    def _throughput(self) -> ThroughputEntry | None:
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
             return None
@@ -247,8 +247,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "max_batch": self._config.max_batch or 1,
         }
 
-    def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then states the reason."""
+    def content(self) -> Content:
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)
@@ -262,9 +261,14 @@ class _OverheadJob(Study[OverheadOptions]):
             "withheld": self._withheld(),
             "overhead": table.plain(found) if found else None,
             "server_times": self._source(),
-            "pairs": [{**pair._asdict(), "overhead_ns": pair.overhead_ns} for pair in pairs],
+            "pairs": [
+                cast("PairEntry", {**pair._asdict(), "overhead_ns": pair.overhead_ns})
+                for pair in pairs
+            ],
             "throughput": self._throughput(),
-            "answers": {**answers._asdict(), "least_alike": least} if answers else None,
+            "answers": cast("AnswersEntry", {**answers._asdict(), "least_alike": least})
+            if answers
+            else None,
             "described": {
                 side: {key: _described(run.result).get(key) for key in ("precision", "threads")}
                 for side, run in zip((IN_PROCESS, SERVED), sides or (), strict=False)

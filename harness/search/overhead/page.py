@@ -1,8 +1,7 @@
 """Writes overhead.html, which shows both medians, the steps between them, the pairs, and the table."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages import page
@@ -10,6 +9,7 @@ from harness.results.pages.heading import heading, is_doubted
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import line, rounded, tall
 from harness.search.overhead import table
+from harness.search.overhead.content import Content, OverheadEntry
 from harness.search.overhead.parts import FLOOR
 
 PAGE = "overhead.html"
@@ -21,11 +21,11 @@ _UP, _DOWN, _TOTAL = "#b5651d", "#8a949e", "#2a78b5"
 """Colours for added times, subtracted times and totals."""
 
 
-def write(content: Mapping[str, Any], folder: Path) -> Path:
+def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(content: Mapping[str, Any]) -> list[Article]:
+def articles(content: Content) -> list[Article]:
     verdict = "INVALID" if content["overhead"] is None else "VALID"
     sides = f"{'sides':<12}{table.sides(content)}"
     head = [
@@ -38,28 +38,31 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
     return [Article(head, list(figures(content)), tail)]
 
 
-def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(content: Content) -> Iterator[Figure]:
     """Yields a plot of the parts and a plot of the pairs' medians; yields nothing if no overhead is reported."""
     found = content["overhead"]
     if found is None:
         return
     yield _steps(found)
-    names = ("in process", "served", "overhead")
-    keys = ("in_process_ns", "served_ns", "overhead_ns")
     pairs = content["pairs"]
     numbers = range(1, len(pairs) + 1)
+    times_ns = {
+        "in process": [pair["in_process_ns"] for pair in pairs],
+        "served": [pair["served_ns"] for pair in pairs],
+        "overhead": [pair["overhead_ns"] for pair in pairs],
+    }
     yield Figure(
         "Pairs",
         "Median time of a query in each pair of an in-process run and a served run.",
         [
-            line(name, numbers, [rounded(pair[key], 1 / NS_PER_MS) for pair in pairs])
-            for name, key in zip(names, keys, strict=True)
+            line(name, numbers, [rounded(ns, 1 / NS_PER_MS) for ns in each])
+            for name, each in times_ns.items()
         ],
         {"xaxis": {"title": "pair", "dtick": 1}, "yaxis": {**_TIME, "rangemode": "tozero"}},
     )
 
 
-def _steps(found: Mapping[str, Any]) -> Figure:
+def _steps(found: OverheadEntry) -> Figure:
     """Draws the steps from the in-process median to the served median, and from there to the overhead."""
     parts = {n: part["mean_ns"] for n, part in found["parts"].items() if n != FLOOR}
     floor_ns = found["parts"][FLOOR]["mean_ns"] if FLOOR in found["parts"] else 0.0

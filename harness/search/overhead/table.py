@@ -8,27 +8,36 @@ from typing import Any
 from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import NOT_AT_REST, code_lines, machine_text
-from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Overhead
-
-_FIRST = ("in process", "served")
+from harness.search.overhead.content import (
+    AnswersEntry,
+    Content,
+    MeanEntry,
+    OverheadEntry,
+    ThroughputEntry,
+)
+from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Mean, Overhead
 
 MOST_PAIRS = 100
 """More pairs than this are never recommended."""
 
 
-def plain(found: Overhead) -> dict[str, Any]:
+def plain(found: Overhead) -> OverheadEntry:
     """Returns `overhead` of overhead.json."""
     return {
-        **found.overhead._asdict(),
+        **_plain(found.overhead),
         "of_model": found.of_model,
         "explained": found.explained,
-        "in_process": found.in_process._asdict(),
-        "served": found.served._asdict(),
-        "parts": {name: part._asdict() for name, part in found.parts.items()},
+        "in_process": _plain(found.in_process),
+        "served": _plain(found.served),
+        "parts": {name: _plain(part) for name, part in found.parts.items()},
     }
 
 
-def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _plain(mean: Mean) -> MeanEntry:
+    return {"mean_ns": mean.mean_ns, "low_ns": mean.low_ns, "high_ns": mean.high_ns}
+
+
+def lines(content: Content, folder: Path) -> Iterator[str]:
     yield headline(content)
     yield f"  {content['model']}: {sides(content)}"
     for table in tables(content):
@@ -39,12 +48,12 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def sides(content: Mapping[str, Any]) -> str:
+def sides(content: Content) -> str:
     served, here = content["config"]["served"], content["config"]["in_process"]
     return f"{served['backend']} at {', '.join(served['url'])} against {here['backend']} in process"
 
 
-def tables(content: Mapping[str, Any]) -> Iterator[Table]:
+def tables(content: Content) -> Iterator[Table]:
     """Yields the table with the medians and the parts; yields nothing if no overhead is reported."""
     found = content["overhead"]
     if found is not None:
@@ -53,10 +62,10 @@ def tables(content: Mapping[str, Any]) -> Iterator[Table]:
         yield Table("parts", "Parts", "", heads, list(_rows(found)))
 
 
-def facts(content: Mapping[str, Any]) -> Iterator[str]:
+def facts(content: Content) -> Iterator[str]:
     """Yields labelled lines about the parts, the throughput, the answers, the two sides and the machine."""
     if content["overhead"] is not None:
-        yield from _explained(content)
+        yield from _explained(content["overhead"], content["server_times"])
     yield from _throughput(content["throughput"])
     yield from _answers(content["answers"])
     yield from _differences(content["described"])
@@ -65,81 +74,83 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'machine':<12}{text}"
 
 
-def headline(content: Mapping[str, Any]) -> str:
+def headline(content: Content) -> str:
     """States the overhead with its interval, or the reason why it is missing."""
     found = content["overhead"]
     if found is None:
         return f"serving overhead not measured: {content['withheld']}"
     interval = f"{show_percent(content['level'])}: {_interval(found)}"
-    if found["low_ns"] is not None and found["low_ns"] <= 0 <= found["high_ns"]:
+    low_ns, high_ns = found["low_ns"], found["high_ns"]
+    if low_ns is not None and high_ns is not None and low_ns <= 0 <= high_ns:
         text = (
             f"serving overhead not distinguishable from 0 ({interval}): "
-            f"{_more_pairs(found, len(content['pairs']))}"
+            f"{_more_pairs(found['mean_ns'], high_ns - low_ns, len(content['pairs']))}"
         )
     else:
         text = (
             f"serving overhead {_signed(found['mean_ns'])} per query ({interval}), "
             f"{found['of_model']:.1f} x the model"
         )
-    kept = (content["throughput"] or {}).get("kept")
+    kept = content["throughput"]["kept"] if content["throughput"] else None
     return (
         text if kept is None else f"{text}; the server keeps {show_percent(kept)} of the throughput"
     )
 
 
-def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
-    """Estimates how many more pairs would separate the mean from 0.
+def _more_pairs(mean_ns: float, width_ns: float, pairs: int) -> str:
+    """Estimates how many more pairs would separate the mean from 0. width_ns: width of the interval over the pairs.
 
     The interval shrinks with the square root of the number of pairs.
     """
-    half_ns = (found["high_ns"] - found["low_ns"]) / 2
-    needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
+    needed = math.ceil(pairs * (width_ns / 2 / max(abs(mean_ns), 1.0)) ** 2)
     if needed > MOST_PAIRS:
         return "this machine's noise hides an overhead of this size"
     more = max(1, needed - pairs)
-    return f"about {counted(more, 'more pair')} would separate {_signed(found['mean_ns'])} from 0"
+    return f"about {counted(more, 'more pair')} would separate {_signed(mean_ns)} from 0"
 
 
 def _signed(ns: float) -> str:
     return f"{'+' if ns >= 0 else ''}{show_ns(ns)}"
 
 
-def _interval(mean: Mapping[str, Any]) -> str:
+def _interval(mean: MeanEntry) -> str:
     low, high = mean["low_ns"], mean["high_ns"]
     return "-" if low is None or high is None else f"{show_ns(low)} to {show_ns(high)}"
 
 
-def _rows(found: Mapping[str, Any]) -> Iterator[list[Cell]]:
-    for name in _FIRST:
-        mean = found[name.replace(" ", "_")]
+def _rows(found: OverheadEntry) -> Iterator[list[Cell]]:
+    for name, mean in (
+        ("in process", found["in_process"]),
+        ("served", found["served"]),
+        ("overhead", found),
+    ):
         yield [name, mean["mean_ns"], _interval(mean)]
-    yield ["overhead", found["mean_ns"], _interval(found)]
     for name, part in found["parts"].items():
         shown = "floor of the client, subtracted" if name == FLOOR else name
         yield [f"  {shown}", part["mean_ns"], _interval(part)]
 
 
-def _explained(content: Mapping[str, Any]) -> Iterator[str]:
-    share = content["overhead"]["explained"]
+def _explained(found: OverheadEntry, source: str | None) -> Iterator[str]:
+    """Yields lines about the parts. source: of the server's times; None if the server does not report them."""
+    share = found["explained"]
     yield f"{'explained':<12}{show_percent(share, 1)} of the overhead by its parts"
     if share < LEAST_EXPLAINED:
         yield (
             f"{'doubt':<12}the parts explain less than {show_percent(LEAST_EXPLAINED)}: medians of parts do "
             "not add up if the runs are uneven; pass a longer --duration"
         )
-    source = content["server_times"]
     if source is None:
         yield f"{'parts':<12}the server does not report its times: `remote` is one part"
     else:
         what = "medians of its header" if source == "Server-Timing" else "means from its"
         yield f"{'parts':<12}the server's times are {what} {source}"
-    if SEND_AND_NETWORK in content["overhead"]["parts"]:
+    if SEND_AND_NETWORK in found["parts"]:
         yield (
             f"{'':<12}the server answered before the client recorded the send time, so send and network are one part"
         )
 
 
-def _throughput(told: Mapping[str, Any] | None) -> Iterator[str]:
+def _throughput(told: ThroughputEntry | None) -> Iterator[str]:
     if told is None:
         return
     rates = [told["served_per_s"], told["in_process_per_s"]]
@@ -152,7 +163,7 @@ def _throughput(told: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{'':<12}not compared: {told['no_kept']}"
 
 
-def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
+def _answers(told: AnswersEntry | None) -> Iterator[str]:
     if told is not None:
         yield (
             f"{'answers':<12}{told['identical']:,} of {told['samples']:,} identical, "

@@ -29,9 +29,9 @@ from harness.results.steady.shown import verdict_of
 from harness.run.study import Study, is_client_bound, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
+from harness.search.peak.content import Content, Probe
 from harness.search.peak.probe import (
     Judge,
-    Probe,
     answered,
     axis_of,
     busy_share,
@@ -141,7 +141,9 @@ class PeakJob(Study[PeakOptions]):
                 raise
             self._ended_early = one_line(e)
             load = self._best[0]
-            failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
+            failed = (
+                p["load"] for p in self._probes if p["passed"] is False and p["load"] is not None
+            )
             self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
@@ -189,7 +191,7 @@ class PeakJob(Study[PeakOptions]):
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
-        passed = bool(self._probes[-1].passed)
+        passed = bool(self._probes[-1]["passed"])
         if is_first and not passed:
             self._check_fastest(finished)
         return passed
@@ -219,10 +221,10 @@ class PeakJob(Study[PeakOptions]):
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
         self._probes.append(probe)
-        if kind == "full" and probe.passed and (not self._best or load > self._best[0]):
+        if kind == "full" and probe["passed"] and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
+        left = self.time_left(self._planned_s(kind), "at most") if probe["ended"] is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # A client-bound calibration does not end the search, because the search starts at half of this load, which the
         # client may be able to sustain.
@@ -269,9 +271,9 @@ class PeakJob(Study[PeakOptions]):
             seconds=round(seconds, 3),
             folder=str(finished.folder.relative_to(self.folder)),
             goodput_per_s=(result.get("goodput") or {}).get("per_s"),
-            **attainment(result),
             token_times=times_of(result),
             steady=verdict_of(result),
+            **attainment(result),
         )
 
     def _publish(self) -> int:
@@ -280,7 +282,7 @@ class PeakJob(Study[PeakOptions]):
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
-        self._probes[self._probes.index(probe)] = probe._replace(folder=".")
+        probe["folder"] = "."
         # The link is removed because it may point to the full run, which was moved.
         (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
@@ -290,7 +292,7 @@ class PeakJob(Study[PeakOptions]):
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
         file, status = self._options.write_user_conf, 0
-        if file is not None and not self._write_user_conf(file, load, probe.queries):
+        if file is not None and not self._write_user_conf(file, load, probe["queries"]):
             status = RunInvalid.exit_status
         if not self._config.no_report:
             from harness.results.pages.report import report
@@ -314,17 +316,10 @@ class PeakJob(Study[PeakOptions]):
             return False
         return True
 
-    def content(self) -> dict[str, Any]:
-        """Returns the content of peak.json.
-
-        peak: None during the search, or if no load passed. ended_early: reason why the search stopped early although it
-        had a result; None if it was completed. fastest_ns: latency of the fastest answer if even that answer missed the
-        SLO; otherwise None. failed_above_kind: `full` if a full run failed above the peak; otherwise `probe`, which may
-        be wrong.
-        """
+    def content(self) -> Content:
         above = self._found.above if self._found else None
-        kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}
-        content: dict[str, Any] = {
+        kinds = {p["kind"] for p in self._probes if p["passed"] is False and p["load"] == above}
+        content: Content = {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
             "scenario": self._config.scenario,
@@ -338,7 +333,8 @@ class PeakJob(Study[PeakOptions]):
             "failed_above_kind": None if above is None else "full" if "full" in kinds else "probe",
             "ended_early": self._ended_early,
             "fastest_ns": self._fastest_ns,
-            "probes": [probe._asdict() for probe in self._probes],
+            "probes": self._probes,
+            "warnings": (),
         }
         return {**content, "warnings": list(table.warnings(content))}
 

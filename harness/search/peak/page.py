@@ -14,6 +14,7 @@ from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
 from harness.search.peak import table
+from harness.search.peak.content import Content, Probe
 
 PAGE = "peak.html"
 
@@ -30,13 +31,11 @@ _KINDS = (
 """Name, symbol and colour of each kind of run."""
 
 
-def write(content: Mapping[str, Any], folder: Path) -> Path:
+def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(
-    content: Mapping[str, Any], linked: Callable[[str], RunLink] | None = None
-) -> list[Article]:
+def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [_heading(content), *page.conclusion(lines)]
@@ -45,7 +44,7 @@ def articles(
     return [Article(head, list(figures(content)), tail)]
 
 
-def _heading(content: Mapping[str, Any]) -> str:
+def _heading(content: Content) -> str:
     words = ["Peak", *(content[name] for name in ("scenario", "backend", "model", "slo"))]
     if content["peak"] is None:
         return heading(words, "INVALID" if content["finished"] else "")
@@ -61,7 +60,7 @@ def _headed(probes: Table) -> Table:
     return probes._replace(columns=heads, rows=rows)
 
 
-def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(content: Content) -> Iterator[Figure]:
     """Yields a plot of the judged value against the load; yields nothing if fewer than two loads were judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
@@ -77,7 +76,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         what = f"{reported_percentile(slo.percentile)} latency, ms"
         shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
     requested = "requested, " if table.is_rate(content["unit"]) else ""
-    axis = _loads_axis(f"{requested}{content['unit']}", [p["load"] for p in probes])
+    axis = _loads_axis(f"{requested}{content['unit']}", [p["load"] for p in probes if p["load"]])
     names: list[Mapping[str, Any]] = []
     if (peak := content["peak"]) is not None:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
@@ -100,7 +99,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def _below(probes: Sequence[Mapping[str, Any]], slo: Slo) -> str:
+def _below(probes: Sequence[Probe], slo: Slo) -> str:
     """Explains failed runs whose judged percentile is within the bound; '' without such a run."""
     bound_ms = slo.bound_ns / NS_PER_MS
     if slo.of or not any(
@@ -121,7 +120,7 @@ def _loads_axis(title: str, loads: Sequence[float]) -> Mapping[str, Any]:
 
 
 def _traces(
-    every: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]], slo: Slo
+    every: Sequence[Probe], shown: Sequence[Probe], slo: Slo
 ) -> Iterator[Mapping[str, Any]]:
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
     # The numbers of runs at one load would cover each other.
@@ -142,7 +141,7 @@ def _traces(
             }
 
 
-def _kind(probe: Mapping[str, Any]) -> str:
+def _kind(probe: Probe) -> str:
     if probe["passed"] is None:
         return "not judged"
     if not probe["passed"]:
@@ -150,7 +149,7 @@ def _kind(probe: Mapping[str, Any]) -> str:
     return "VALID at full length" if probe["kind"] == "full" else "passed, shorter run"
 
 
-def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
+def _judged(probe: Probe, slo: Slo) -> float | None:
     """Returns the latency in ms at the SLO's percentile. For an SLO on token times, returns the share of late queries
     in %.
     """

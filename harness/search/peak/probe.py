@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo
@@ -36,54 +36,6 @@ def axis_of(config: RunConfig) -> Axis | None:
     if config.streams is not None:
         return IN_REAL_TIME
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
-
-
-class Probe(NamedTuple):
-    """One run in a search, with the keys used in peak.json."""
-
-    kind: str
-    """calibration, probe or full."""
-    load: float | None
-    """The run's load; None for a calibration that ended before it found a rate."""
-    passed: bool | None
-    """Whether the run passed; None for a calibration, and for a run that ended the search."""
-    ended: str | None
-    """Code of the reason why the run ended the search; None if the run did not end it."""
-    queries: int
-    """Number of planned queries, or of answered queries if the run ended the search."""
-    late: int | None
-    """Number of queries that exceeded the SLO's bound."""
-    latency_ns: Mapping[str, Any] | None
-    scheduled_per_s: float | None
-    """Rate in queries/s of the schedule drawn from the seed; with --streams, frames/s; None if the load has no schedule."""
-    completed_per_s: float | None
-    """Completed queries/s."""
-    mean_batch: float | None
-    """Mean number of samples per batch."""
-    busy_share: float | None
-    """Share of the time during which an instance computed, derived from a batch's median stage times."""
-    model_per_s: float | None
-    """The model's rate in samples/s without a dispatcher, from the bare loops before and after the run."""
-    verdict: str
-    reasons: tuple[str, ...]
-    doubts: tuple[str, ...]
-    seconds: float
-    """Wall time of the whole run."""
-    folder: str
-    """Path relative to the search's folder."""
-    goodput_per_s: float | None = None
-    """Rate of queries that met every SLO, in queries/s."""
-    steady: str | None = None
-    """`steady`, `not steady` or `undecided`; None if the run has too few queries."""
-    met_share: float | None = None
-    """Share of the queries that met every SLO; None if no SLO is set."""
-    met_low: float | None = None
-    met_high: float | None = None
-    """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
-    token_times: Mapping[str, int] | None = None
-    """A language model's token times. The keys are the fields of harness/search/token_times.py. None if the run has no
-    streams.
-    """
 
 
 class Judge:

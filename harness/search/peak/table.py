@@ -1,8 +1,7 @@
 """Prints a search: a line when each run ends, and a table from peak.json at the end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.core.codes import CLIENT_BOUND, HOPELESS, INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
@@ -13,7 +12,7 @@ from harness.results.slos.shown import has_several, met_text
 from harness.results.steady.shown import NOT_STEADY
 from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search import token_times
-from harness.search.peak.probe import Probe
+from harness.search.peak.content import Content, Probe
 
 IDLE_SHARE = 0.25
 """Instances that are busy for less than this share of the time count as idle, because they could handle four
@@ -39,7 +38,7 @@ _SHOWN_KIND = {"probe": "short"}
 """Kinds of run that are shown under a different name than in peak.json, because `probe` is also a verb."""
 
 
-def warnings(content: Mapping[str, Any]) -> Iterator[str]:
+def warnings(content: Content) -> Iterator[str]:
     """Yields warnings about the rate; yields nothing if the search found no peak. content: the content of peak.json."""
     if content["peak"] is None:
         return
@@ -56,11 +55,9 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def confirming_run(content: Content) -> Probe:
     """Returns the entry in `probes` for the full run that determines the peak."""
-    runs: Iterator[Mapping[str, Any]] = (
-        p for p in content["probes"] if p["kind"] == "full" and p["passed"]
-    )
+    runs = (p for p in content["probes"] if p["kind"] == "full" and p["passed"])
     return next(run for run in runs if run["load"] == content["peak"])
 
 
@@ -82,7 +79,7 @@ def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bo
     return busy_share < IDLE_SHARE and p50_ns * FAR_BELOW < bound_ns
 
 
-def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+def _is_idle(run: Probe, content: Content) -> bool:
     p50_ns = (run["latency_ns"] or {}).get("p50")
     return is_idle(run.get("busy_share"), p50_ns, _searched(content["slo"]).bound_ns)
 
@@ -98,18 +95,24 @@ def out_of_reach(slo: str, fastest_ns: float) -> str:
     )
 
 
-def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    p50, bound = show_ns(run["latency_ns"]["p50"]), show_ns(_searched(content["slo"]).bound_ns)
-    able = show_rate(_model_per_s(run, content))
+def _idle_text(run: Probe, content: Content) -> str:
+    share = run["busy_share"]
+    assert share is not None  # because the run is idle
+    p50_ns, bound_ns = (run["latency_ns"] or {})["p50"], _searched(content["slo"]).bound_ns
+    p50, bound, able = (
+        show_ns(p50_ns),
+        show_ns(bound_ns),
+        show_rate(_model_per_s(run, content, share)),
+    )
     return (
-        f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
+        f"this is not the model's peak: its instances computed for {share * 100:.0f} % of "
         f"the time, with {run['mean_batch']:.1f} samples per batch and a p50 of {p50}, far below the bound "
         f"of {bound}; isolated delays made the runs above it fail, and the model alone could answer about "
         f"{able} {content['unit']}"
     )
 
 
-def _offered_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float | None:
+def _offered_per_s(run: Probe, content: Content) -> float | None:
     """Returns the offered rate in queries/s; None if the search is for a count. With --streams, the offered rate counts
     frames, which must not be compared with a number of streams.
     """
@@ -117,15 +120,22 @@ def _offered_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float 
     return offered if is_rate(content["unit"]) else None
 
 
-def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
+def _model_per_s(run: Probe, content: Content, busy_share: float) -> float:
     """Returns the load that the model alone could handle, from the bare loops or, if they are missing, from the
     instances' idle time.
     """
     loops_per_s = run.get("model_per_s") if _offered_per_s(run, content) is not None else None
-    return float(loops_per_s or content["peak"] / run["busy_share"])
+    return loops_per_s or _peak(content) / busy_share
 
 
-def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+def _peak(content: Content) -> float:
+    """Returns the peak of a search that found one."""
+    peak = content["peak"]
+    assert peak is not None
+    return peak
+
+
+def _unrest(run: Probe, content: Content) -> Iterator[str]:
     """Yields a warning if there is a doubt about the machine for the run at the peak or for the run that bounds the
     peak.
     """
@@ -139,17 +149,17 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
         yield from _model_text(run, content)
 
 
-def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+def _model_text(run: Probe, content: Content) -> Iterator[str]:
     """Yields the peak as a share of the model's rate, unless the model's rate is unknown or `_idle_text` reports it."""
     model = run.get("model_per_s") if _offered_per_s(run, content) is not None else None
     if model and not _is_idle(run, content):
         yield (
-            f"the peak is {show_percent(content['peak'] / model)} of the model's own rate: without LoadGen it "
+            f"the peak is {show_percent(_peak(content) / model)} of the model's own rate: without LoadGen it "
             f"answered {show_rate(model)} queries/s"
         )
 
 
-def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+def _unsustained(run: Probe, content: Content) -> Iterator[str]:
     """Yields a warning if the system cannot sustain the peak.
 
     A run stays VALID as long as its growing queue stays within the bound. A run of D seconds can pass at up to 1 +
@@ -168,12 +178,13 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
-    outcome = _outcome(probe.passed, probe.ended) or probe.kind
-    name = "full run" if probe.kind == "full" else "run"
-    at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
-    late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
-    late += " when it was ended" if HOPELESS in probe.reasons else ""
-    return f"{name} {number}{at}: {outcome}{late}, {probe.seconds:.1f} s"
+    kind, load, late = probe["kind"], probe["load"], probe["late"]
+    outcome = _outcome(probe["passed"], probe["ended"]) or kind
+    name = "full run" if kind == "full" else "run"
+    at = "" if load is None else f" at {show_rate(load)} {unit}"
+    queries = "" if late is None else f", {late:,} of {probe['queries']:,} queries late"
+    queries += " when it was ended" if HOPELESS in probe["reasons"] else ""
+    return f"{name} {number}{at}: {outcome}{queries}, {probe['seconds']:.1f} s"
 
 
 def _outcome(passed: bool | None, ended: str | None) -> str:
@@ -183,7 +194,7 @@ def _outcome(passed: bool | None, ended: str | None) -> str:
     return {None: "", True: "passed", False: "failed"}[passed]
 
 
-def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def lines(content: Content, folder: Path) -> Iterator[str]:
     head = (
         ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
     )
@@ -196,7 +207,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def probes_table(content: Mapping[str, Any]) -> Table:
+def probes_table(content: Content) -> Table:
     """Returns a table with one row per run in the search, in order."""
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
@@ -229,36 +240,37 @@ def probes_table(content: Mapping[str, Any]) -> Table:
     return Table("probes", "Runs of the search", "", heads, rows)
 
 
-def _late(probe: Mapping[str, Any]) -> Cell:
+def _late(probe: Probe) -> Cell:
     """Returns the number of late queries. If late queries ended the run, the number is a lower bound."""
     late: int | None = probe["late"]
     return f"≥ {late:,}" if late is not None and HOPELESS in probe["reasons"] else late
 
 
-def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+def conclusion(content: Content) -> Iterator[str]:
     """Yields the result, the warnings, and the doubts that all runs share."""
     yield from _summary(content)
     yield from shared_lines(content["probes"])
 
 
-def _doubts_text(probe: Mapping[str, Any], shared: Sequence[str]) -> str:
+def _doubts_text(probe: Probe, shared: Sequence[str]) -> str:
     """Formats one run's doubts. shared: doubts that all runs share, which are printed below the table."""
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     return f"doubts: {doubts}" if doubts else ""
 
 
-def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
+def _steadiness(run: Probe) -> Iterator[str]:
     if run.get("steady") == NOT_STEADY:
         yield f"{'steady':<12}no: the run at this load changed over time, and a longer run may miss the SLO"
 
 
-def peak_text(content: Mapping[str, Any]) -> str:
+def peak_text(content: Content) -> str:
     """Returns the peak with its unit, and what limited the peak besides the model. content: of a peak.json that
     contains a peak.
     """
-    peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
+    load, run = _peak(content), confirming_run(content)
+    peak = f"{show_rate(load)} {content['unit']}"
     offered = _offered_per_s(run, content)
-    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
+    if offered and abs(offered / load - 1) > OTHER_RATE:
         peak += f" (LoadGen offered {show_rate(offered)})"
     if _is_idle(run, content):
         return f"{peak}, set by delays of the machine and not by the model"
@@ -272,10 +284,10 @@ def is_rate(unit: str) -> bool:
     return unit.endswith("/s")
 
 
-def _shorter_failed(content: Mapping[str, Any]) -> str:
-    """Returns the loads below `failed_above` at which shorter runs failed; '' if there are none."""
-    above = content["failed_above"]
-    failed = {p["load"] for p in content["probes"] if p["kind"] == "probe" and p["passed"] is False}
+def _shorter_failed(content: Content, above: float) -> str:
+    """Returns the loads below `above`, the lowest failed load, at which shorter runs failed; '' if there are none."""
+    probes = [p for p in content["probes"] if p["kind"] == "probe" and p["passed"] is False]
+    failed = {p["load"] for p in probes if p["load"] is not None}
     loads = [show_rate(load) for load in sorted(failed) if load < above]
     if not loads:
         return ""
@@ -285,14 +297,15 @@ def _shorter_failed(content: Mapping[str, Any]) -> str:
     return f"; {runs} failed at {' and '.join(loads)}"
 
 
-def _summary(content: Mapping[str, Any]) -> Iterator[str]:
+def _summary(content: Content) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
         fastest_ns = content.get("fastest_ns")
         if fastest_ns is not None:
             yield out_of_reach(content["slo"], fastest_ns)
             return
-        least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
+        failed_at = [p["load"] for p in content["probes"] if p["passed"] is False]
+        least = min((load for load in failed_at if load is not None), default=None)
         if content["finished"] and least is not None:
             yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
@@ -301,7 +314,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""
-    others = _shorter_failed(content) if above is not None else ""
+    others = _shorter_failed(content, above) if above is not None else ""
     what = "full run" if others and not short else "load"
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"

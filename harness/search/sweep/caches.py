@@ -5,13 +5,13 @@ tokens. Before a cold run, either --before-run empties the cache, or the prompts
 fresh). A warm run repeats the cold run's prompts, without --before-run and without new prompts.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from harness.core.config.run_config import RunConfig
 from harness.search.options import COLD, WARM, cache_share
+from harness.search.sweep.content import Content
 
 _PREFIX = "prefix"
 _DRAW, _MOST_DRAW = "draw", 1_000_000
@@ -85,7 +85,7 @@ def cache_in(name: str) -> str:
     return word if word in (COLD, WARM) else f"{word.removeprefix(_PREFIX)}%"
 
 
-def parts(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def parts(content: Content) -> Iterator[tuple[str, Content]]:
     """Yields each state with the sweep's content, as if only this state had been measured.
 
     If the sweep has no cache states, yields the state "".

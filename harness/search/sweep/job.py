@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from harness.core import files
 from harness.core.config.parse import leading, parse_rate
@@ -37,7 +37,8 @@ from harness.search.options import COLD, WARM, PeakOptions, SweepOptions, cache_
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import model_ns
 from harness.search.sweep import caches, table
-from harness.search.sweep.table import Point, is_usable, knee, point_of
+from harness.search.sweep.content import Content, Point, Summary
+from harness.search.sweep.table import is_usable, knee, point_of
 from harness.search.token_times import FIELDS
 
 SWEEP = "sweep.json"
@@ -88,7 +89,7 @@ class _SweepJob(Study[SweepOptions]):
         self._caches: Sequence[str] = self._options.cache or ("",)
         self._peak = self._options.peak
         self._peak_is_measured = False
-        self._fastest_ns: int | None = None
+        self._fastest_ns: float | None = None
         self._bound: Counter[str] = Counter()
         self._beginning = ""
         self._slos = slos_of(self._scenario, config, self._model)
@@ -103,9 +104,9 @@ class _SweepJob(Study[SweepOptions]):
             )
         self._plain = to_plain(replace(config, out=None))
         if self._open_folder("sweep-server", config.backend, self._model.name):
-            self._take_stored(files.read_json(self.folder / SWEEP))
+            self._take_stored(cast("Content", files.read_json(self.folder / SWEEP)))
 
-    def _take_stored(self, stored: Mapping[str, Any]) -> None:
+    def _take_stored(self, stored: Content) -> None:
         config = stored.get("config")
         self._check_same("sweep", self._plain, config if isinstance(config, dict) else {})
         if self._peak is None:
@@ -158,10 +159,10 @@ class _SweepJob(Study[SweepOptions]):
 
     def _due(self, offered: Sequence[float]) -> list[_Due]:
         """Returns the rates that lack a usable point in some cache state, with the states that are missing."""
-        usable = [point for point in self._points() if is_usable(point._asdict())]
+        usable = [point for point in self._points() if is_usable(point)]
         due = []
         for rate in dict.fromkeys(offered):
-            measured = {point.cache for point in usable if point.rate_per_s == rate}
+            measured = {point["cache"] for point in usable if point["rate_per_s"] == rate}
             due.append(_Due(rate, caches.missing(self._caches, measured)))
         return [one for one in due if one.caches]
 
@@ -293,24 +294,19 @@ class _SweepJob(Study[SweepOptions]):
             result = files.read_json(path)
             with files.reading(f"{path} is not a valid result of a run", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
-        found = sorted((p for p in points if p), key=lambda p: (p.rate_per_s, _place(p), p.folder))
-        by_use = sorted(found, key=lambda p: is_usable(p._asdict()))
-        last = {(p.rate_per_s, p.cache): p for p in by_use}
-        return [p for p in found if last[p.rate_per_s, p.cache] is p]
+        found = sorted(
+            (p for p in points if p), key=lambda p: (p["rate_per_s"], _place(p), p["folder"])
+        )
+        by_use = sorted(found, key=is_usable)
+        last = {(p["rate_per_s"], p["cache"]): p for p in by_use}
+        return [p for p in found if last[p["rate_per_s"], p["cache"]] is p]
 
-    def content(self) -> dict[str, Any]:
-        """Returns the content of sweep.json.
-
-        peak: the rate in queries/s that counts as 100 %, from --peak or a search; otherwise None. peak_is_measured:
-        whether a search found the peak to be VALID. highest_valid: the highest requested rate that was VALID; None if
-        no rate was VALID. by_cache: knee and highest_valid per state of the server's cache. fastest_ns: latency of the
-        fastest answer, if the sweep ended because even that answer missed the SLO.
-        """
+    def content(self) -> Content:
         points = self._points()
-        valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
+        valid = [p["rate_per_s"] for p in points if p["verdict"] == "VALID"]
         own = {
-            cache: [p for p in points if p.cache == cache]
-            for cache in dict.fromkeys(p.cache for p in points if p.cache)
+            cache: [p for p in points if p["cache"] == cache]
+            for cache in dict.fromkeys(p["cache"] for p in points if p["cache"])
         }
         return {
             "schema_version": SCHEMA_VERSION,
@@ -323,7 +319,7 @@ class _SweepJob(Study[SweepOptions]):
             "knee": None if own else knee(points),
             "by_cache": {cache: _summary(mine) for cache, mine in own.items()},
             "fastest_ns": self._fastest_ns,
-            "points": [p._asdict() for p in points],
+            "points": points,
         }
 
     def lines(self) -> Iterator[str]:
@@ -331,7 +327,7 @@ class _SweepJob(Study[SweepOptions]):
 
     def _save(self) -> None:
         super()._save()
-        columns = [*(name for name in Point._fields if name != "token_times"), *FIELDS]
+        columns = [*(name for name in Point.__annotations__ if name != "token_times"), *FIELDS]
         points = ({**point, **(point["token_times"] or {})} for point in self.content()["points"])
         rows = ([point.get(name) for name in columns] for point in points)
         write_csv(self.folder / "sweep.csv", columns, rows)
@@ -339,13 +335,13 @@ class _SweepJob(Study[SweepOptions]):
 
 def _place(point: Point) -> tuple[int, float]:
     """Returns a key that sorts points at the same rate by cache state."""
-    if point.cache in ("", COLD, WARM):
-        return ("", COLD, WARM).index(point.cache), 0.0
-    return 3, cache_share(point.cache) or 0.0
+    if point["cache"] in ("", COLD, WARM):
+        return ("", COLD, WARM).index(point["cache"]), 0.0
+    return 3, cache_share(point["cache"]) or 0.0
 
 
-def _summary(points: Sequence[Point]) -> dict[str, float | None]:
-    valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
+def _summary(points: Sequence[Point]) -> Summary:
+    valid = [p["rate_per_s"] for p in points if p["verdict"] == "VALID"]
     return {"knee": knee(points), "highest_valid": max(valid, default=None)}
 
 

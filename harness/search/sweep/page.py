@@ -14,6 +14,7 @@ from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points
+from harness.search.sweep.content import Content, Point
 from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
@@ -50,13 +51,11 @@ _AXES = ("", 2, 3, 4)
 """Suffixes of plotly's axis names. The first axis has no suffix."""
 
 
-def write(content: Mapping[str, Any], folder: Path) -> Path:
+def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(
-    content: Mapping[str, Any], linked: Callable[[str], RunLink] | None = None
-) -> list[Article]:
+def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     made, title = content["points"], ["Sweep", *points.words(content)]
     doubted = is_doubted(made) or any(points.has_hole(part) for _, part in caches.parts(content))
@@ -73,7 +72,7 @@ def articles(
     return [Article(head, [*figures_of_all(content)], tail)]
 
 
-def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures_of_all(content: Content) -> Iterator[Figure]:
     """Yields a comparison of the cache states, and each state's figures; if the sweep has no cache states, yields the
     figures once.
     """
@@ -84,7 +83,7 @@ def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
             yield figure._replace(title=title)
 
 
-def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
+def _by_cache(content: Content) -> Iterator[Figure]:
     """Yields a plot that compares the cache states by the time to the first token or by the latency; yields nothing if
     the sweep has no cache states.
     """
@@ -119,7 +118,7 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(content: Content) -> Iterator[Figure]:
     """Yields plots against the requested rate, which also names the runs in the texts and the table: latency, achieved
     rate, wait, batch size and busy instances.
     """
@@ -134,8 +133,10 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
-        flat = ({**point, **(point.get("token_times") or {})} for point in points)
-        values = [rounded(one.get(field), scale) for one in flat]
+        times: Iterator[Mapping[str, Any]] = (
+            {**point, **(point.get("token_times") or {})} for point in points
+        )
+        values = [rounded(one.get(field), scale) for one in times]
         return line(name, requested, values, **more)
 
     yield Figure(
@@ -203,15 +204,13 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def _crosses(
-    invalid: Sequence[Mapping[str, Any]], values: Sequence[float | None]
-) -> list[Mapping[str, Any]]:
+def _crosses(invalid: Sequence[Point], values: Sequence[float | None]) -> list[Mapping[str, Any]]:
     """Marks the INVALID runs in red. values: the runs' values in the plot."""
     marked = line("INVALID", [one["rate_per_s"] for one in invalid], values, mode="markers")
     return [{**marked, "marker": _CROSS}] if invalid else []
 
 
-def _below(invalid: Sequence[Mapping[str, Any]], bound_ms: float | None) -> str:
+def _below(invalid: Sequence[Point], bound_ms: float | None) -> str:
     """Explains INVALID runs below the bound that had too few queries; '' without such a run."""
     if bound_ms is None or not any(
         "early-stopping" in one["reasons"] and (one["p99_ns"] or 0) <= bound_ms * NS_PER_MS
@@ -221,7 +220,7 @@ def _below(invalid: Sequence[Mapping[str, Any]], bound_ms: float | None) -> str:
     return " A crossed run below the bound had too few queries to prove that it meets the bound."
 
 
-def _achieved_percent(point: Mapping[str, Any]) -> float | None:
+def _achieved_percent(point: Point) -> float | None:
     return rounded(point["completed_per_s"], 100 / offered_per_s(point))
 
 
@@ -231,12 +230,12 @@ def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
     return [token_limit(one, "y", drawn[one.of.upper()]) for one in parse_slos(slo or "") if one.of]
 
 
-def offered_per_s(point: Mapping[str, Any]) -> float:
+def offered_per_s(point: Point) -> float:
     """Returns the rate in LoadGen's schedule, or the requested rate if the run left no schedule."""
     return float(point["scheduled_per_s"] or point["rate_per_s"])
 
 
-def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+def _marks(content: Content) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Returns vertical lines, with entries in the legend, for the knee and the measured peak. Without a measured peak,
     marks --peak and the highest VALID rate.
     """

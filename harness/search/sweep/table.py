@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.codes import CLIENT_BOUND
 from harness.core.config.parse import leading, parse_slos
@@ -23,6 +23,7 @@ from harness.search import token_times
 from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 from harness.search.sweep import caches
+from harness.search.sweep.content import Content, Point
 
 _NOT_VALID = "not valid"
 
@@ -30,65 +31,7 @@ _WAITING = ("issue_delay", "queue")
 """Stages that a query passes through before an instance or the client takes it."""
 
 
-class Point(NamedTuple):
-    """One run of a sweep. A number is None if neither LoadGen nor the journal contains it."""
-
-    rate_per_s: float
-    """Requested rate in queries/s."""
-    share: float | None
-    """Requested rate as a share of the peak; None if the peak is unknown."""
-    scheduled_per_s: float | None
-    """Offered rate in queries/s, from the schedule that LoadGen drew for the requested rate."""
-    completed_per_s: float | None
-    """Completed queries/s."""
-    p50_ns: float | None
-    p90_ns: float | None
-    p99_ns: float | None
-    mean_ns: float | None
-    mean_batch: float | None
-    """Mean number of samples per batch."""
-    busy_share: float | None
-    """Share of the time during which an instance computed."""
-    model_per_s: float | None
-    """The model's rate in queries/s without a dispatcher, from the bare loops before and after the run."""
-    queries: int
-    late: int | None
-    """Number of queries that exceeded the SLO's bound."""
-    verdict: str
-    reasons: tuple[str, ...]
-    doubts: tuple[str, ...]
-    folder: str
-    """Path relative to the sweep's folder."""
-    goodput_per_s: float | None = None
-    """Rate of queries that met every SLO, in queries/s."""
-    wait_ns: float | None = None
-    """Mean time until an instance or the client took the query."""
-    steady: str | None = None
-    """`steady`, `not steady` or `undecided`; None if the run has too few queries."""
-    cache: str = ""
-    """State of the server's cache before the run: cold, warm, or the share of tokens that all prompts have in common,
-    such as 50%. "" if --cache is not set.
-    """
-    cached_share: float | None = None
-    """Share of prompt tokens that came from the cache, as reported by the server."""
-    met_share: float | None = None
-    """Share of the queries that met every SLO; None if no SLO is set."""
-    met_low: float | None = None
-    met_high: float | None = None
-    """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
-    token_times: Mapping[str, int] | None = None
-    """A language model's token times. The keys are the fields of harness/search/token_times.py. None if the run has no
-    streams.
-    """
-    tokens_per_s: float | None = None
-    """Rate of answer tokens over all queries, in tokens/s; None if unknown."""
-    per_million: float | None = None
-    """Price of a million output tokens, in the currency of --price; if the model has no tokens, price of a million
-    samples.
-    """
-
-
-def is_usable(point: Mapping[str, Any]) -> bool:
+def is_usable(point: Point) -> bool:
     """Returns whether the client was not the limit, so that the point (VALID or INVALID) describes the rate."""
     return CLIENT_BOUND not in point["reasons"]
 
@@ -162,15 +105,15 @@ def knee(points: Sequence[Point]) -> float | None:
     Source: Kleinrock, Power and deterministic rules of thumb (1979). Kleinrock calls this ratio the power. The ratio is
     largest at the point at which a line from the origin touches the curve of latency against throughput.
     """
-    known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
+    known = [p for p in points if p["verdict"] == "VALID" and p["completed_per_s"] and p["mean_ns"]]
     if len(known) < LEAST_FOR_KNEE:
         return None
-    best = max(known, key=lambda p: (p.completed_per_s or 0.0) / (p.mean_ns or 1.0))
-    is_reached = best.rate_per_s < max(p.rate_per_s for p in points)
-    return best.rate_per_s if is_reached else None
+    best = max(known, key=lambda p: (p["completed_per_s"] or 0.0) / (p["mean_ns"] or 1.0))
+    is_reached = best["rate_per_s"] < max(p["rate_per_s"] for p in points)
+    return best["rate_per_s"] if is_reached else None
 
 
-def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def lines(content: Content, folder: Path) -> Iterator[str]:
     yield f"SWEEP  {'  '.join(words(content))}"
     yield ""
     table = points_table(content)
@@ -180,7 +123,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def scale(content: Mapping[str, Any]) -> tuple[str, str]:
+def scale(content: Content) -> tuple[str, str]:
     """Returns the name of the rate that counts as 100 %, and the source of this rate. A rate from --peak is not called
     the peak, because no run has shown that the rate is VALID.
     """
@@ -189,7 +132,7 @@ def scale(content: Mapping[str, Any]) -> tuple[str, str]:
     return "100 %", "the rate given with --peak"
 
 
-def points_table(content: Mapping[str, Any]) -> Table:
+def points_table(content: Content) -> Table:
     share = "of peak" if content["peak_is_measured"] else "share"
     heads = columns(
         f"requested/s [samples/s] | {share} [share] | offered/s [samples/s] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
@@ -213,7 +156,8 @@ def points_table(content: Mapping[str, Any]) -> Table:
         of_peak = None if point["share"] is None else show_percent(point["share"])
         knee_per_s = by_cache[point["cache"]]["knee"] if by_cache else content["knee"]
         mark = "  <- knee" if point["rate_per_s"] == knee_per_s else ""
-        numbers: list[Cell] = [point[name] for name in names]
+        values: Mapping[str, Any] = point
+        numbers: list[Cell] = [values[name] for name in names]
         numbers += more_cells(point)
         numbers += [point.get("tokens_per_s"), point.get("per_million"), point["late"]]
         numbers += [point.get("goodput_per_s"), met_text(point)] if judged else []
@@ -226,7 +170,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
     return without_empty(Table("points", "Points", "", heads, rows))
 
 
-def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
+def marks_of_all(content: Content) -> Iterator[str]:
     """Yields the lines of `marks` for each cache state; if the sweep has no cache states, yields the lines once."""
     for cache, part in caches.parts(content):
         if cache:
@@ -239,13 +183,13 @@ def main_label(lines: Sequence[str]) -> str:
     return "valid" if any(line.startswith("valid") for line in lines) else _NOT_VALID
 
 
-def words(content: Mapping[str, Any]) -> list[str]:
+def words(content: Content) -> list[str]:
     """Returns scenario, backend, model and SLO."""
     config = content["config"]
     return [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
 
 
-def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
+def marks(content: Content, cache: str = "") -> Iterator[str]:
     """Yields lines about the knee, the peak, the highest VALID rate, and what limits this rate.
 
     cache: state of the server's cache. The line about the highest VALID rate names the state, because this line also
@@ -253,8 +197,8 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
     """
     fastest_ns = content.get("fastest_ns")
     if fastest_ns is not None:
-        yield f"{'stopped':<12}{out_of_reach(content['slo'], fastest_ns)}"
-    peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
+        yield f"{'stopped':<12}{out_of_reach(content['slo'] or '', fastest_ns)}"
+    peak, highest, knee = content["peak"], content["highest_valid"], content["knee"]
     if knee is not None:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
@@ -265,7 +209,7 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
         yield f"{'knee':<12}none: {why}"
     if peak is not None:
         name, about = scale(content)
-        yield f"{name:<12}{show_rate(peak)} queries/s: {about}{_not_reached(content)}"
+        yield f"{name:<12}{show_rate(peak)} queries/s: {about}{_not_reached(content, peak)}"
     if highest is not None:
         state = f" ({cache} cache)" if cache else ""
         yield from _highest(content["points"], highest, state)
@@ -274,18 +218,18 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
     yield from _limits(content)
 
 
-def _none_valid(points: Sequence[Mapping[str, Any]]) -> str:
+def _none_valid(points: Sequence[Point]) -> str:
     rates = sorted({point["rate_per_s"] for point in points})
     if len(rates) == 1:
         return f"{_NOT_VALID:<12}no rate: {show_rate(rates[0])} queries/s was INVALID"
     return f"{_NOT_VALID:<12}no rate: all {len(rates)} rates from {show_rate(rates[0])} to {show_rate(rates[-1])} queries/s were INVALID"
 
 
-def _not_reached(content: Mapping[str, Any]) -> str:
-    """Returns a text with the highest share of --peak up to which all rates were VALID; '' if --peak was VALID or if no
+def _not_reached(content: Content, peak: float) -> str:
+    """Returns a text with the highest share of the peak up to which all rates were VALID; '' if --peak was VALID or if no
     rate up to --peak failed.
     """
-    peak, points = content["peak"], [p for p in content["points"] if is_usable(p)]
+    points = [p for p in content["points"] if is_usable(p)]
     reached = any(p["verdict"] == "VALID" and p["rate_per_s"] >= peak for p in points)
     failed = any(p["verdict"] != "VALID" and p["rate_per_s"] <= peak for p in points)
     if content["peak_is_measured"] or reached or not failed:
@@ -297,28 +241,26 @@ def _not_reached(content: Mapping[str, Any]) -> str:
     return f", which was not reached: {most}"
 
 
-def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[float]:
+def holes_below(points: Sequence[Point], highest: float) -> list[float]:
     """Returns the rates below the highest VALID rate that were not VALID. Such rates make the result less certain."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     return sorted(rate for rate in below if rate < highest)
 
 
-def has_hole(content: Mapping[str, Any]) -> bool:
+def has_hole(content: Content) -> bool:
     """Returns whether a rate below the highest VALID rate was not VALID."""
     highest = content["highest_valid"]
     return highest is not None and bool(holes_below(content["points"], highest))
 
 
-def highest_of(part: Mapping[str, Any]) -> float | None:
+def highest_of(part: Content) -> float | None:
     """Returns the highest VALID rate below which no rate failed; None if no such rate exists. part: one of
     `caches.parts`.
     """
     return highest_without_hole(part["points"], part["highest_valid"])
 
 
-def highest_without_hole(
-    points: Sequence[Mapping[str, Any]], highest: float | None
-) -> float | None:
+def highest_without_hole(points: Sequence[Point], highest: float | None) -> float | None:
     """Returns the highest VALID rate below which no rate failed; None if no such rate exists. highest: the highest
     VALID rate.
     """
@@ -329,7 +271,7 @@ def highest_without_hole(
     return max((rate for rate in rates if rate < holes[0]), default=None)
 
 
-def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) -> Iterator[str]:
+def _highest(points: Sequence[Point], highest: float, state: str) -> Iterator[str]:
     """Yields the highest VALID rate below which no rate failed, and the VALID rates above failed rates.
 
     highest: the highest VALID rate. state: text about the state of the cache.
@@ -353,7 +295,7 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
     )
 
 
-def _limits(content: Mapping[str, Any]) -> Iterator[str]:
+def _limits(content: Content) -> Iterator[str]:
     """Yields the doubts that all points share, and signs that the machine rather than the model was the limit."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
@@ -373,10 +315,11 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     bound = leading(parse_slos(slo or ""))
     if first is None or bound is None:
         return
-    if is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
-        alone = first["model_per_s"] or first["completed_per_s"] / first["busy_share"]
+    busy = first["busy_share"]
+    if busy and is_idle(busy, first["p50_ns"], bound.bound_ns):
+        alone = first["model_per_s"] or (first["completed_per_s"] or 0.0) / busy
         yield (
             f"{'limit':<12}delays of the machine, not the model, made {show_rate(first['rate_per_s'])} "
-            f"queries/s miss {slo}: the instances computed for {show_percent(first['busy_share'])} of "
+            f"queries/s miss {slo}: the instances computed for {show_percent(busy)} of "
             f"the time, and the model alone could answer about {show_rate(alone)} queries/s"
         )

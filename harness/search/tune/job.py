@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any
+from typing import cast
 
 from harness.core.config.parse import Slo, leading
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
@@ -38,6 +38,7 @@ from harness.search.tune.candidates import (
     candidates,
     layouts,
 )
+from harness.search.tune.content import AimEntry, Content, FinalistEntry, GainEntry
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.rounds import Rounds
@@ -186,8 +187,7 @@ class TuneJob(Study[TuneOptions]):
             write_page(write, self.content(), self.folder)
         return 0
 
-    def content(self) -> dict[str, Any]:
-        """Returns the content of tune.json. taken: None until a plan is chosen."""
+    def content(self) -> Content:
         aim, decision = self._rounds.aim, self._decision
         return {
             "schema_version": SCHEMA_VERSION,
@@ -196,8 +196,8 @@ class TuneJob(Study[TuneOptions]):
             "backend": self._config.backend,
             "model": self._model.name,
             "slo": str(self._slo) if self._slo else None,
-            "predicted": self._forecast.aim._asdict(),
-            "judged": aim._asdict(),
+            "predicted": cast("AimEntry", self._forecast.aim._asdict()),
+            "judged": cast("AimEntry", aim._asdict()),
             "rate_per_s": self._rounds.rate_per_s,
             "layouts": [one.to_json() for one in self._cut.measured.values()],
             "finalists": [self._finalist(one) for one in self._finalists],
@@ -210,13 +210,13 @@ class TuneJob(Study[TuneOptions]):
             "runs": self._rounds.runs,
         }
 
-    def _over_default(self, decision: Decision) -> dict[str, float] | None:
+    def _over_default(self, decision: Decision) -> GainEntry | None:
         default = next((one for one in self._finalists if one.is_default), None)
         if default is None or default is decision.taken:
             return None
         return _gain(gain(self._rounds.aim, decision.taken, default))
 
-    def _finalist(self, one: Finalist) -> dict[str, Any]:
+    def _finalist(self, one: Finalist) -> FinalistEntry:
         best = self._decision.best if self._decision else None
         over = gain(self._rounds.aim, one, best) if best and best is not one else None
         return {
@@ -244,5 +244,5 @@ def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
 tune = TuneJob.execute
 
 
-def _gain(over: Gain | None) -> dict[str, float] | None:
-    return over._asdict() if over else None
+def _gain(over: Gain | None) -> GainEntry | None:
+    return cast("GainEntry", over._asdict()) if over else None

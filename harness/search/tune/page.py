@@ -1,8 +1,7 @@
 """Writes tune.html with the forecast as a heat map and the runs that judged the finalists."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
@@ -11,22 +10,23 @@ from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
 from harness.search.tune.candidates import Aim
+from harness.search.tune.content import Content
 
 PAGE = "tune.html"
 
 
-def write(content: Mapping[str, Any], folder: Path) -> Path:
+def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def articles(content: Mapping[str, Any]) -> list[Article]:
+def articles(content: Content) -> list[Article]:
     tail = [
         part for table in tune_report.tables(content) for part in page.section(table, cards=True)
     ]
     return [Article(list(_head(content)), list(figures(content)), tail)]
 
 
-def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(content: Content) -> Iterator[Figure]:
     """Yields the forecast as a heat map, and a plot of the LoadGen runs by round."""
     yield _heat_map(content)
     aim = Aim(**content["judged"])
@@ -46,7 +46,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
 
 
-def _heat_map(content: Mapping[str, Any]) -> Figure:
+def _heat_map(content: Content) -> Figure:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
@@ -69,8 +69,14 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     )
 
 
-def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    words = ["Tuned", *(content[name] or "" for name in ("scenario", "backend", "model", "slo"))]
+def _head(content: Content) -> Iterator[str]:
+    words = [
+        "Tuned",
+        content["scenario"],
+        content["backend"],
+        content["model"],
+        content["slo"] or "",
+    ]
     runs = tune_report.judged_runs(content, content["taken"])
     yield heading(words, verdict_of(runs), doubted=is_doubted(runs))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]

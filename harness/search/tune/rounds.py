@@ -20,6 +20,7 @@ from harness.results.outcome import Finished
 from harness.run.study import Ended, other_reason
 from harness.search.peak.table import out_of_reach
 from harness.search.tune.candidates import Aim
+from harness.search.tune.content import RunEntry
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
@@ -53,7 +54,7 @@ class Rounds:
     folder: Path
     say: Callable[[str], None]
     save: Callable[[], None]
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[RunEntry] = field(default_factory=list)
     """Entries of `runs` in tune.json."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from harness.run.progress import Pace, Progress
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.run.supervisor.progress import RunProgress
 from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, best_batch
+from harness.search.tune.content import LayoutEntry
 
 
 class Bare(NamedTuple):
@@ -117,7 +118,7 @@ class Measured:
         sizes = sorted({size for part in self.parts for size in part.sizes})
         return joined([together(*(p.only({s}) for p in self.parts if s in p.sizes)) for s in sizes])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> LayoutEntry:
         times = self.service if self.parts else None
         return {
             "instances": self.layout.instances,

@@ -1,19 +1,19 @@
 """Prints the tables of `tune` from the content of tune.json."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
+from harness.search.tune.content import Content, GainEntry, LayoutEntry, RunEntry
 from harness.search.tune.decision import ALIKE_PLANS
 from harness.search.tune.screening import NOT_TRIED
 
 
-def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def lines(content: Content, folder: Path) -> Iterator[str]:
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
@@ -27,7 +27,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def tables(content: Mapping[str, Any]) -> list[Table]:
+def tables(content: Content) -> list[Table]:
     """Returns two tables: the layouts that bare loops measured, and the placements that LoadGen judged."""
     return [_layouts(content), _finalists(content)]
 
@@ -36,7 +36,7 @@ def _why(failed: str) -> str:
     return failed if failed.startswith(NOT_TRIED) else f"failed: {failed}"
 
 
-def _layouts(content: Mapping[str, Any]) -> Table:
+def _layouts(content: Content) -> Table:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
@@ -47,16 +47,19 @@ def _layouts(content: Mapping[str, Any]) -> Table:
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
         ended = f"no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
         rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
-    failed = (one for one in content["layouts"] if one["failed"])
-    rows += [[name_of(one), None, None, _why(one["failed"])] for one in failed]
+    rows += [
+        [name_of(one), None, None, _why(one["failed"])]
+        for one in content["layouts"]
+        if one["failed"]
+    ]
     return Table("layouts", "Layouts measured", "", heads, rows)
 
 
-def name_of(one: Mapping[str, Any]) -> str:
+def name_of(one: LayoutEntry) -> str:
     return str(Layout(one["instances"], one["threads"], tuple(one["options"].items())))
 
 
-def _finalists(content: Mapping[str, Any]) -> Table:
+def _finalists(content: Content) -> Table:
     aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
     heads = columns(
         f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio]"
@@ -80,14 +83,14 @@ def _finalists(content: Mapping[str, Any]) -> Table:
     return Table("finalists", "Plans judged", "", heads, rows)
 
 
-def against(gain: Mapping[str, float] | None) -> str:
+def against(gain: GainEntry | None) -> str:
     """Formats the factor of a gain with its interval."""
     if gain is None:
         return "-"
     return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
 
 
-def headline(content: Mapping[str, Any]) -> str:
+def headline(content: Content) -> str:
     """States the plan to take and its measured number."""
     taken, aim = content["taken"], Aim(**content["judged"])
     if taken is None:
@@ -95,7 +98,7 @@ def headline(content: Mapping[str, Any]) -> str:
     return f"{aim.what} {aim.show(_means(content)[taken])} with {taken}, the plan to take; a plan is instances x threads"
 
 
-def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+def conclusion(content: Content) -> Iterator[str]:
     if content["taken"] is not None:
         yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
@@ -108,13 +111,13 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
 
 
-def _gain(content: Mapping[str, Any]) -> str:
+def _gain(content: Content) -> str:
     """States how much better the chosen plan is than a plan without tuning."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
     default = next((one for one in content["finalists"] if one["is_default"]), None)
     if default is None:
         return "not measured: the plan without tuning was not judged"
-    if default["plan"] == taken:
+    if taken is None or default["plan"] == taken:
         return f"none: {taken} is the plan without tuning"
     if over is None:
         why = default["failed"] or "too few rounds measured both plans"
@@ -131,12 +134,12 @@ def _gain(content: Mapping[str, Any]) -> str:
     )
 
 
-def _sure(content: Mapping[str, Any]) -> str:
+def _sure(content: Content) -> str:
     taken, best, second = content["taken"], content["best"], content["second"]
     gain = content["best_over_second"]
     if taken is None:
         return _why_none(content)
-    if gain is None:
+    if gain is None or best is None or second is None:
         return f"{'sure':<12}{taken}: there was no other plan to compare it with"
     if taken != best:
         return f"{'sure':<12}{best} and {taken} differ by at most {ALIKE_PLANS * 100:g} % (95 % interval): the simpler one is taken"
@@ -147,11 +150,11 @@ def _sure(content: Mapping[str, Any]) -> str:
         )
     return (
         f"{'sure':<12}no difference seen between {best} and {second} "
-        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds): {_why_best(content, best, second)}"
+        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds): {_why_best(content, best, second, gain)}"
     )
 
 
-def _why_none(content: Mapping[str, Any]) -> str:
+def _why_none(content: Content) -> str:
     finalists = content["finalists"]
     if finalists and all(one["failed"] for one in finalists):
         first = finalists[0]
@@ -161,25 +164,27 @@ def _why_none(content: Mapping[str, Any]) -> str:
         return "no plan was chosen: no plan was judged twice"
     aim = Aim(**content["judged"])
     full = [one for one in finalists if len(one["values"]) == most and not one["failed"]]
-    best = max(full, key=lambda one: aim.gain(one["mean"], 1.0))
-    so_far = f"the best plan so far is {best['plan']}, {aim.what} {aim.show(best['mean'])}, {most} rounds"
+    means = _means(content)
+    best = max((one["plan"] for one in full), key=lambda plan: aim.gain(means[plan], 1.0))
+    so_far = f"the best plan so far is {best}, {aim.what} {aim.show(means[best])}, {most} rounds"
     return f"no plan was chosen, because the search was stopped: {so_far}"
 
 
-def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """States the reason why the best plan is chosen although it is not measurably better than the next plan."""
+def _why_best(content: Content, best: str, second: str, over: GainEntry) -> str:
+    """States the reason why the best plan is chosen although it is not measurably better than the next plan. over: the
+    gain of the best plan over the next.
+    """
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
         return f"no other plan is significantly better than {best}"
-    over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"their speeds are equal within the limit, and {best} is the simpler plan"
     return f"{best} has the better mean; more --rounds may decide"
 
 
-def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(content: Content) -> Iterator[str]:
     slo, taken, aim = content["slo"], content["taken"], Aim(**content["judged"])
     means, bound_ns = _means(content), _bound_ns(content)
     if means and min(means.values()) > bound_ns:
@@ -196,22 +201,22 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def judged_runs(content: Mapping[str, Any], plan: str | None) -> list[Mapping[str, Any]]:
+def judged_runs(content: Content, plan: str | None) -> list[RunEntry]:
     """Returns the runs with which LoadGen judged the plan."""
     return [run for run in _judged(content) if run["plan"] == plan]
 
 
-def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _judged(content: Content) -> list[RunEntry]:
     return [run for run in content["runs"] if run["round"] is not None]
 
 
-def _means(content: Mapping[str, Any]) -> dict[str, float]:
+def _means(content: Content) -> dict[str, float]:
     """Returns the mean of each judged placement, by placement name."""
-    known = [one for one in content["finalists"] if one["mean"] is not None]
-    return {one["plan"]: one["mean"] for one in known}
+    means = ((one["plan"], one["mean"]) for one in content["finalists"])
+    return {plan: mean for plan, mean in means if mean is not None}
 
 
-def _bound_ns(content: Mapping[str, Any]) -> float:
+def _bound_ns(content: Content) -> float:
     """Returns the SLO's bound if placements are judged by the SLO's percentile; otherwise returns infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns

@@ -6,11 +6,11 @@ compares the time of loads through the cache with the time of plain loads. The f
 runs in `workers/`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from harness.core import files
 from harness.core.child import call
@@ -22,6 +22,7 @@ from harness.results import run_folder
 from harness.run.study import Study, unfit_options
 from harness.search.options import WorkersOptions
 from harness.search.workers import table
+from harness.search.workers.content import Content, Misses, WorkersRow
 
 LOG = "libraries.log"
 
@@ -51,8 +52,8 @@ class _WorkersJob(Study[WorkersOptions]):
 
     def _begin(self) -> None:
         self._threads = self._config.threads or 1
-        self._rows: list[dict[str, Any]] = []
-        self._misses: dict[str, Any] | None = None
+        self._rows: list[WorkersRow] = []
+        self._misses: Misses | None = None
         self._results = self._new_folder("sweep-workers", self._config.backend, self._model.name)
 
     def run(self) -> int:
@@ -79,17 +80,15 @@ class _WorkersJob(Study[WorkersOptions]):
             "threads": self._threads,
             "pairs": self._options.pairs,
         }
-        self._misses = call("harness.models.cache.misses:measure", request, self.folder / LOG)
+        self._misses = cast(
+            "Misses", call("harness.models.cache.misses:measure", request, self.folder / LOG)
+        )
         self._save()
         self.folder = self._results.finish(newest=False)
         valid = any(row["verdict"] == "VALID" for row in self._rows)
         return 0 if valid else RunInvalid.exit_status
 
-    def content(self) -> Mapping[str, Any]:
-        """Returns the content of workers.json.
-
-        misses: the measurement from harness.models.cache.misses; None if the sweep was stopped before this measurement.
-        """
+    def content(self) -> Content:
         return {
             "schema_version": SCHEMA_VERSION,
             "config": to_plain(replace(self._config, out=None)),
@@ -114,7 +113,7 @@ def show_stored(folder: Path, *, as_json: bool = False) -> int:
     from harness.run.study import show_result
 
     file = folder / run_folder.WORKERS
-    content = files.read_json(file)
+    content = cast("Content", files.read_json(file))
     with files.reading(f"{file} was not written by `sweep --workers`"):
         lines = list(table.lines(content, folder))
     show_result(lambda: content, lambda: lines, as_json=as_json)

@@ -15,9 +15,10 @@ from harness.run.study import (
     shared_lines,
     verdict_text,
 )
+from harness.search.workers.content import Content, Misses, WorkersRow
 
 
-def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
+def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> WorkersRow:
     """Returns a row of workers.json. A number is None if the run did not measure it."""
     latency, models = result["latency_ns"] or {}, result.get("models") or {}
     return {
@@ -48,7 +49,7 @@ def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
     return Overhead(fmean(added) / fmean(plain_ns), mean_half_width(added) / fmean(plain_ns))
 
 
-def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def lines(content: Content, folder: Path) -> Iterator[str]:
     yield f"SWEEP  {'  '.join(words(content))}"
     yield ""
     table = workers_table(content)
@@ -59,28 +60,31 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def words(content: Mapping[str, Any]) -> list[str]:
+def words(content: Content) -> list[str]:
     """Returns the model set, its size in the cache, and the threads."""
     cache = f"{show_bytes(content['capacity_bytes'])} ({content['policy']})"
     threads = f"{counted(content['threads'], 'thread')} per worker"
     return [content["model"], f"{counted(content['models'], 'model')} in {cache}", threads]
 
 
-def workers_table(content: Mapping[str, Any]) -> Table:
-    rows: Sequence[Mapping[str, Any]] = content["workers"]
+def workers_table(content: Content) -> Table:
+    rows = content["workers"]
     heads = columns(
         "workers [count] | queries/s [samples/s] | p50 [ns] | p99 [ns] | hits [share] | waited for a model [ns] | verdict"
     )
-    names = ("workers", "completed_per_s", "p50_ns", "p99_ns", "hit_rate", "load_ns")
     shared = shared_doubts(rows)
     table: list[list[Cell]] = [
-        [*(row[name] for name in names), verdict_text(row, shared)] for row in rows
+        [
+            *(row["workers"], row["completed_per_s"], row["p50_ns"], row["p99_ns"]),
+            *(row["hit_rate"], row["load_ns"], verdict_text(row, shared)),
+        ]
+        for row in rows
     ]
     note = "the number of queries in flight equals the number of workers, so a query waits only for its model"
     return Table("workers", "Numbers of workers", "", heads, table, [note])
 
 
-def facts(content: Mapping[str, Any]) -> Iterator[str]:
+def facts(content: Content) -> Iterator[str]:
     """Yields labelled lines about the machine and the cost of a cache in which every request misses."""
     rows = content["workers"]
     yield from shared_lines(rows)
@@ -90,7 +94,7 @@ def facts(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'worst case':<12}{_worst(content['misses'])}"
 
 
-def _worst(misses: Mapping[str, Any]) -> str:
+def _worst(misses: Misses) -> str:
     plain, cached = misses["plain_ns"], misses["cached_ns"]
     found = overhead_of(plain, cached)
     least, most = (

@@ -101,7 +101,9 @@ def test_no_setting_that_was_measured_slower_is_advised() -> None:
         in [*lines(document | {"parts": {}})]
     )
     content["candidates"].append(str(NOW._replace(graph="all")))
-    assert answers(content)["top"]["change"] == "graph=all"
+    top = answers(content)["top"]
+    assert top is not None
+    assert top["change"] == "graph=all"
 
 
 def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:

@@ -46,7 +46,7 @@ def one(
 def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, list[str]]:
     """Returns the written configuration, and the lines that report it."""
     now = SEQUENTIAL.format(graph="basic", precision="file")
-    document = {"advice": list(advice), "now": now, "batch": 4}
+    document: Any = {"advice": list(advice), "now": now, "batch": 4}
     (folder / "int8.onnx").write_bytes(b"int8")
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     file = folder / "faster.yaml"
@@ -89,7 +89,7 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
 def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
     """Bug: advise.html omitted both `take it` and `prove it`."""
     fast = one("off")
-    document = {
+    document: Any = {
         "advice": [fast],
         "now": SEQUENTIAL.format(graph="basic", precision="file"),
         "batch": 1,
@@ -131,12 +131,12 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
     """Bug: the list of studies named threads=2, which was undecided, instead of int8, which was 75 % faster."""
     top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
-    content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
+    content: Any = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
     assert conclusion(content) == (
         "graph=all precision=int8 saves 75.0 % of the time, as measured; decide first "
         "whether 0.20 % of top1 may be lost"
     )
-    undecided = conclusion({**content, "advice": [top]})
+    undecided = conclusion(content | {"advice": [top]})
     assert undecided.startswith(
         "graph=off precision=file: the top advice by prediction, undecided after 7 pairs"
     )
@@ -183,7 +183,7 @@ def test_the_printed_command_runs_the_faster_model(tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copyfile(make(request)["file"], folder / "int8.onnx")
     now = SEQUENTIAL.format(graph="all", precision="file")
-    document = {"advice": [one(precision="int8")], "now": now, "batch": 1}
+    document: Any = {"advice": [one(precision="int8")], "now": now, "batch": 1}
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     command = shlex.split(apply.lines(document, folder)[-1].removeprefix("take it"))
     command = [sys.executable, *command[1:], "--duration", "500ms", "--no-metrics", "--out", "run"]

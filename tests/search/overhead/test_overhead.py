@@ -37,9 +37,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
         assert Path("made", SEAL).is_file()
 
 
-def stored() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path("made/overhead.json").read_text())
-    return content
+def stored() -> Any:
+    return json.loads(Path("made/overhead.json").read_text())
 
 
 def reason(code: str) -> dict[str, str]:
@@ -87,7 +86,7 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
     assert typeset("100.0 % of the overhead by its parts") in shown
 
 
-def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> dict[str, Any]:
+def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> Any:
     found = {"mean_ns": mean_ns, "low_ns": low_ns, "high_ns": high_ns, "of_model": 5.2}
     return {"overhead": found, "pairs": [{}] * pairs, "level": 0.95, "throughput": None}
 

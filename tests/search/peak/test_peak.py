@@ -32,7 +32,7 @@ from harness.results.recheck import check
 from harness.results.seal.digests import SEAL
 from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
-from harness.search.peak.probe import Judge, Probe
+from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
@@ -57,9 +57,8 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
     return run
 
 
-def peak_json(folder: str = "found") -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path(folder, "peak.json").read_text())
-    return content
+def peak_json(folder: str = "found") -> Any:
+    return json.loads(Path(folder, "peak.json").read_text())
 
 
 def test_the_folder_has_the_command_that_made_it(
@@ -120,7 +119,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched)
     assert figure.layout["yaxis"] == {"title": "p99 latency, ms", "type": "log"}
     (label,) = figure.layout["annotations"]
     assert (label["text"], label["x"]) == ("peak", content["peak"])
-    (again,) = page.figures({**content, "probes": [*content["probes"], {**judged[-1]}]})
+    (again,) = page.figures(content | {"probes": [*content["probes"], {**judged[-1]}]})
     places = [
         place
         for trace in again.data
@@ -191,7 +190,7 @@ def test_a_hopeless_run_has_more_late_queries_than_allowed(
     # Bug: the printed number looked like the number of late queries in the whole run, which may have been much larger.
     for probe in hopeless:
         assert f"≥ {probe['late']:,}" in out
-        line = table.progress(1, Probe(**probe), "queries/s")
+        line = table.progress(1, probe, "queries/s")
         assert f"{probe['queries']:,} queries late when it was ended, " in line
 
 
@@ -267,7 +266,7 @@ def test_folder_stays_partial_if_no_rate_passes(
     assert "no full run passed, down to" in out
     assert not Path("found").exists()
     runs = sum(probe["passed"] is not None for probe in content["probes"])
-    so_far = next(iter(table.conclusion({**content, "finished": False})))
+    so_far = next(iter(table.conclusion(content | {"finished": False})))
     assert so_far == f"no peak yet: {runs} of {runs} runs failed, and no full run passed"
 
 
@@ -367,14 +366,14 @@ def test_the_table_has_the_rate_that_loadgen_offered(searched: Searched) -> None
     peak, offered = (f"{per_s:,.0f}" for per_s in (content["peak"], 1.02 * content["peak"]))
     assert any(re.match(rf"peak +{peak} queries/s \(LoadGen offered {offered}\)", x) for x in shown)
     assert any(re.search(rf"full +{peak} +{offered} ", line) for line in shown)
-    streams = {**content, "probes": [{**p, "scheduled_per_s": None} for p in content["probes"]]}
+    streams = content | {"probes": [{**p, "scheduled_per_s": None} for p in content["probes"]]}
     assert not any("offered" in line for line in table.lines(streams, Path("found")))
 
 
 def test_a_number_of_streams_is_not_compared_with_frames_per_s(searched: Searched) -> None:
     """Bug: `peak 431 streams (LoadGen offered 21,550)`, where 21,550 was the harness's rate of frames."""
     searched(System(1300.0), *SERVER)
-    content = {**peak_json(), "unit": "streams"}
+    content = peak_json() | {"unit": "streams"}
     for probe in content["probes"]:
         probe |= {"scheduled_per_s": 50.0 * (probe["load"] or 0.0), "model_per_s": 1e6}
     shown = list(table.lines(content, Path("found")))
@@ -734,7 +733,7 @@ def test_shorter_runs_that_failed_below_the_lowest_failed_load_are_named(
     content = peak_json()
     (full,) = [p for p in content["probes"] if p["folder"] == "."]
     probes = [{**full, "kind": "probe", "load": load, "passed": False} for load in loads]
-    found = {**content, "peak": 102_700, "failed_above": 111_200}
+    found = content | {"peak": 102_700, "failed_above": 111_200}
     found["probes"] = [{**full, "load": 102_700}, *probes]
     assert next(table.conclusion(found)).endswith(f"VALID at full length; {shown}")
 

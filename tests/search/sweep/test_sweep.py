@@ -22,8 +22,9 @@ from harness.results.recheck import check
 from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_caches, parse_rates
+from harness.search.sweep.content import Point
 from harness.search.sweep.page import articles, figures
-from harness.search.sweep.table import Point, knee, marks, points_table
+from harness.search.sweep.table import knee, marks, points_table
 from harness.search.token_times import FIELDS, times_of
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import System, names
@@ -42,9 +43,8 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
     return run
 
 
-def sweep_json() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path("swept/sweep.json").read_text())
-    return content
+def sweep_json() -> Any:
+    return json.loads(Path("swept/sweep.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     assert [p["verdict"] for p in content["points"]] == ["VALID", "VALID", "INVALID"]
     with Path("swept/sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {*rows[0], "token_times"} == {*Point._fields, *FIELDS}
+    assert {*rows[0], "token_times"} == {*Point.__annotations__, *FIELDS}
     assert [row["rate_per_s"] for row in rows] == ["100.0", "200.0", "300.0"]
     assert rows[2]["reasons"] == "slo-missed"
     assert rows[0]["share"] == ""
@@ -152,7 +152,7 @@ def test_a_given_peak_that_was_not_reached_is_named(
     content = sweep_json()
     assert told in "".join(articles(content)[0].head)
     above = {**content["points"][0], "rate_per_s": 1000.0}
-    reached = {**content, "points": [above], "highest_valid": 1000.0}
+    reached = content | {"points": [above], "highest_valid": 1000.0}
     assert not any("not reached" in line for line in marks(reached))
 
 
@@ -353,15 +353,15 @@ def test_a_mistake_is_reported_in_one_line_and_status_2(
     assert names(Path()) == []
 
 
-def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
+def point(rate: float, mean_ms: float, achieved: float | None = None) -> Any:
     times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), mean_ms * 1e6)
     rates = {"rate_per_s": rate, "scheduled_per_s": rate, "completed_per_s": achieved or rate}
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": ""}
     known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
-    return Point(**rates, **times, **texts, **known, queries=1, late=0)  # type: ignore[arg-type]
+    return {**rates, **times, **texts, **known, "queries": 1, "late": 0}
 
 
-def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any]:
+def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> Any:
     """Returns the parts of sweep.json that the table and the plots read."""
     none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
     return {"points": list(points), **none, **known}
@@ -374,8 +374,8 @@ def test_a_knee_at_the_highest_rate_is_not_a_knee() -> None:
     told = (
         "knee        none: the ratio of throughput to mean latency still grows at the highest rate"
     )
-    assert told in list(marks(swept_to([p._asdict() for p in points], highest_valid=300)))
-    missed = point(400, 9)._replace(verdict="INVALID")
+    assert told in list(marks(swept_to(points, highest_valid=300)))
+    missed = point(400, 9) | {"verdict": "INVALID"}
     assert knee([*points, missed]) == 300
 
 
@@ -404,7 +404,7 @@ def test_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
 
 def test_the_knee_is_of_valid_points_only() -> None:
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
-    missed = [p._replace(verdict="INVALID") if p.rate_per_s >= 400 else p for p in points]
+    missed = [p | {"verdict": "INVALID"} if p["rate_per_s"] >= 400 else p for p in points]
     assert knee(missed) == 300
     assert knee(missed[1:]) is None
 
@@ -414,7 +414,7 @@ def _names(figure: Figure) -> list[str]:
 
 
 def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
-    points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9, 250))]
+    points = [point(100, 1), point(200, 2), point(300, 9, 250)]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
     latency, achieved, instances = figures(content)
@@ -422,10 +422,10 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert _names(latency) == [*curves, *marks]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
-    (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
+    (latency, *_) = figures(content | {"peak": 250, "peak_is_measured": True})
     assert _names(latency) == [*curves, "knee, 100 queries/s", "peak, 250 queries/s"]
     # Bug: the plot used the word peak for a rate that only defines 100 %.
-    (latency, *_) = figures({**content, "peak": 250})
+    (latency, *_) = figures(content | {"peak": 250})
     names = ["knee, 100 queries/s", "--peak, 250 queries/s", "highest VALID, 200 queries/s"]
     assert _names(latency) == [*curves, *names]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
@@ -435,13 +435,13 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     lowest = min(axis["domain"][0] for axis in instances.layout.values() if "domain" in axis)
     assert [s["y0"] for s in instances.layout["shapes"]] == pytest.approx([lowest, lowest])
     json.dumps([latency, achieved, instances], allow_nan=False)
-    assert list(figures({**content, "points": []})) == []
+    assert list(figures(content | {"points": []})) == []
 
 
 def test_plots_show_a_run_at_the_rate_that_names_it() -> None:
     """Bug: texts named a run by its requested rate, but the axis had the rate of LoadGen's schedule."""
-    made = [point(rate, 1)._replace(scheduled_per_s=rate * 1.1) for rate in (100, 200)]
-    content = swept_to([one._asdict() for one in made], highest_valid=200)
+    made = [point(rate, 1) | {"scheduled_per_s": rate * 1.1} for rate in (100, 200)]
+    content = swept_to(made, highest_valid=200)
     for figure in figures(content):
         assert figure.layout["xaxis"]["title"] == "requested, queries/s"
         assert {x for trace in figure.data for x in trace["x"] if x is not None} == {100, 200}
@@ -452,7 +452,7 @@ def test_plots_show_a_run_at_the_rate_that_names_it() -> None:
 
 def test_the_achieved_rate_is_drawn_only_if_it_differs() -> None:
     def titles(achieved: float) -> list[str]:
-        points = [point(100, 1)._asdict(), point(200, 2, achieved)._asdict()]
+        points = [point(100, 1), point(200, 2, achieved)]
         return [figure.title for figure in figures(swept_to(points, highest_valid=200))]
 
     assert "Achieved rate" not in titles(197)
@@ -461,9 +461,9 @@ def test_the_achieved_rate_is_drawn_only_if_it_differs() -> None:
 
 def test_sweep_without_a_valid_rate_begins_with_that() -> None:
     """Bug: the headline of such a sweep was the reason why it has no knee."""
-    missed = [point(rate, 9)._replace(verdict="INVALID")._asdict() for rate in (100, 200)]
+    missed = [point(rate, 9) | {"verdict": "INVALID"} for rate in (100, 200)]
     named = {"config": {"scenario": "server", "backend": "null"}, "model": "mine"}
-    head = "".join(articles({**named, **swept_to(missed, highest_valid=None)})[0].head)
+    head = "".join(articles(swept_to(missed, highest_valid=None) | named)[0].head)
     assert (
         '<p class="headline">No rate: all 2 rates from 100 to 200 queries/s were INVALID</p>'
         in head
@@ -473,7 +473,7 @@ def test_sweep_without_a_valid_rate_begins_with_that() -> None:
 
 def test_token_times_of_a_language_model_replace_the_batch() -> None:
     times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5}
-    streamed, failed = point(100, 1)._asdict() | {"token_times": times}, point(200, 9)._asdict()
+    streamed, failed = point(100, 1) | {"token_times": times}, point(200, 9)
     content = swept_to([streamed, failed], highest_valid=100)
     table = points_table(content)
     heads = [column.name for column in table.columns]
@@ -490,7 +490,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
 def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
     """Bug: users had to compute tokens/s and the price of each rate from the folders of the runs."""
     known = {"tokens_per_s": 640.0, "per_million": 0.54}
-    points = [point(100, 1)._asdict() | known, point(200, 9)._asdict()]
+    points = [point(100, 1) | known, point(200, 9)]
     content = swept_to(points, highest_valid=200)
     table = points_table(content)
     assert [c.name for c in table.columns[-4:-2]] == ["tokens/s", "per million output tokens"]
@@ -503,7 +503,7 @@ def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
     """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that the plot did not draw."""
     times = times_of({"tokens": {"ttft_ns": {"p50": 2e6, "p90": 5e6, "p99": 9e6}}})
-    points = [p._asdict() | {"token_times": times} for p in (point(100, 1), point(200, 2))]
+    points = [p | {"token_times": times} for p in (point(100, 1), point(200, 2))]
     content = swept_to(points, slo="ttft:p90=200ms itl:p95=30ms", highest_valid=100)
     heads = [column.name for column in points_table(content).columns]
     assert {"TTFT p50", "TTFT p90"} < {*heads}
@@ -521,15 +521,15 @@ def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
 
 def test_invalid_point_has_a_red_cross_at_its_p99_and_a_reason() -> None:
     """Bug: crosses in the colours of the curves lay below the bound, without an explanation."""
-    valid, missed = point(100, 1), point(200, 9, 150)._replace(verdict="INVALID")
-    content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
+    valid, missed = point(100, 1), point(200, 9, 150) | {"verdict": "INVALID"}
+    content = swept_to([valid, missed], highest_valid=100)
     latency, achieved, _ = figures(content)
     for figure, value in ((latency, 9.0), (achieved, achieved.data[0]["y"][1])):
         (cross,) = (trace for trace in figure.data if trace["name"] == "INVALID")
         assert (cross["x"], cross["y"]) == ([200], [value])
         assert figure.about.endswith("Red crosses: INVALID, left out of the knee.")
-    early = missed._replace(reasons=("early-stopping",))
-    below = swept_to([valid._asdict(), early._asdict()], slo="p99=50ms", highest_valid=100)
+    early = missed | {"reasons": ("early-stopping",)}
+    below = swept_to([valid, early], slo="p99=50ms", highest_valid=100)
     assert "too few queries to prove" in next(figures(below)).about
 
 
@@ -580,39 +580,39 @@ def test_doubts_appear_at_the_end_of_their_row(
 
 def test_doubt_about_all_points_appears_once_below_the_table() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
-    points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
-    points[1] = points[1]._replace(doubts=("generator-late", "drift"))
-    content = swept_to([p._asdict() for p in points], highest_valid=200)
+    points = [point(rate, 1) | {"doubts": ("generator-late",)} for rate in (100, 200)]
+    points[1] = points[1] | {"doubts": ("generator-late", "drift")}
+    content = swept_to(points, highest_valid=200)
     assert [row[-1] for row in points_table(content).rows] == ["VALID", "VALID  doubts: drift"]
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 
 
 def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     """Bug: 1,833/s was INVALID, but the answer was 2,500/s, and no note said so."""
-    points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
-    content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
-    assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
+    points = [point(1000, 1.0), point(1833, 2.0), point(2500, 3.0)]
+    content: Any = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
+    assert not any(line.startswith("hole") for line in marks(content | {"highest_valid": 2500.0}))
     points[1] = {**points[1], "verdict": "INVALID"}
-    found = list(marks({**content, "highest_valid": 2500.0}))
+    found = list(marks(content | {"highest_valid": 2500.0}))
     told = "VALID again at 2,500 queries/s, although lower rates were INVALID (1,833 queries/s): measure them again before you quote the higher rate"
     assert found[-2:] == [
         "valid       1,000 queries/s: the highest VALID rate below which no rate failed",
         f"hole        {told}",
     ]
     points[0] = {**points[0], "verdict": "INVALID"}
-    found = list(marks({**content, "highest_valid": 2500.0}))
+    found = list(marks(content | {"highest_valid": 2500.0}))
     assert "valid       no rate: every VALID rate has an INVALID rate below it" in found
-    assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
+    assert not any(line.startswith("hole") for line in marks(content | {"highest_valid": 1000.0}))
 
 
 def test_a_sweep_without_an_answer_is_not_headed_valid() -> None:
     """Bug: a VALID run above INVALID ones put VALID beside `no rate`."""
-    points = [point(1000, 1.0)._asdict(), point(2500, 3.0)._asdict()]
+    points = [point(1000, 1.0), point(2500, 3.0)]
     below = [{**points[0], "verdict": "INVALID"}, points[1]]
     named = {"config": {"scenario": "server", "backend": "null"}, "model": "mine"}
 
-    def head(of: list[dict[str, Any]]) -> str:
-        return str(articles({**named, **swept_to(of, highest_valid=2500)})[0].head[0])
+    def head(of: list[Any]) -> str:
+        return str(articles(swept_to(of, highest_valid=2500) | named)[0].head[0])
 
     assert ">VALID</span>" in head(points)
     assert ">INVALID</span>" in head(below)
@@ -659,16 +659,16 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
 
 def test_machine_is_named_if_it_was_the_limit() -> None:
     """Bug: a point missed the SLO because of other programs, and no line of the summary mentioned these programs."""
-    calm = point(100, 1)._replace(doubts=("few-samples",))
-    busy = point(200, 0.8)._replace(
-        verdict="INVALID",
-        reasons=("slo-missed",),
-        doubts=("busy-machine", "drift"),
-        busy_share=0.1,
-        model_per_s=900.0,
-    )
-    content = {"peak": None, "highest_valid": 100, "knee": None, "slo": "p99=10ms"}
-    lines = list(marks({**content, "points": [p._asdict() for p in (calm, busy)]}))
+    calm = point(100, 1) | {"doubts": ("few-samples",)}
+    busy = point(200, 0.8) | {
+        "verdict": "INVALID",
+        "reasons": ("slo-missed",),
+        "doubts": ("busy-machine", "drift"),
+        "busy_share": 0.1,
+        "model_per_s": 900.0,
+    }
+    content: Any = {"peak": None, "highest_valid": 100, "knee": None, "slo": "p99=10ms"}
+    lines = list(marks(content | {"points": [calm, busy]}))
     machine, limit = lines[-2:]
     assert machine == (
         "machine     not at rest in 1 of 2 runs (busy-machine): stop other programs and sweep again"
@@ -677,8 +677,8 @@ def test_machine_is_named_if_it_was_the_limit() -> None:
         "limit       delays of the machine, not the model, made 200 queries/s miss p99=10ms: the "
         "instances computed for 10 % of the time, and the model alone could answer about 900 queries/s"
     )
-    working = busy._replace(busy_share=0.9, doubts=())
-    lines = list(marks({**content, "points": [p._asdict() for p in (calm, working)]}))
+    working = busy | {"busy_share": 0.9, "doubts": ()}
+    lines = list(marks(content | {"points": [calm, working]}))
     assert not any(line.startswith(("machine", "limit")) for line in lines)
 
 

@@ -114,7 +114,7 @@ class Machine:
         return Finished(status, folder, made)
 
 
-Tuned = Callable[..., tuple[int, dict[str, Any]]]
+Tuned = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
     """Returns a function (machine, arguments) -> (exit status, tune.json)."""
     monkeypatch.chdir(tmp_path)
 
-    def run(machine: Machine, *arguments: str) -> tuple[int, dict[str, Any]]:
+    def run(machine: Machine, *arguments: str) -> tuple[int, Any]:
         monkeypatch.setattr("harness.search.tune.job.time_layout", machine.bare)
         monkeypatch.setattr("harness.run.supervisor.job.measure", machine.measure)
         monkeypatch.setattr("harness.machine.cores.available", lambda: Cores(((0,), (1,))))
@@ -475,7 +475,7 @@ def test_stopped_run_ends_the_search_and_keeps_the_measurements(
     assert told in out, "not `or no plan was judged twice`"
     few = [{**one, "values": {"0": 1.0}} for one in content["finalists"]]
     assert "no plan was chosen: no plan was judged twice" in conclusion(
-        {**content, "finalists": few}
+        content | {"finalists": few}
     )
 
 

@@ -11,6 +11,7 @@ from harness.core.console import program
 from harness.core.files import sha256
 from harness.core.formats.strict_yaml import write_yaml
 from harness.core.units import show_percent
+from harness.explain.advise.content import AdviceEntry, Content
 from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, parse_setting
 from harness.results import resolved
 
@@ -22,7 +23,7 @@ INT8_FILE = "int8.onnx"
 """The int8 model in the result folder."""
 
 
-def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
+def write(advice: Content, run: Mapping[str, Any], folder: Path) -> None:
     """Writes CONFIG and BEFORE if a setting that the backend `ort` can apply was faster in a measurement. advice: the
     content of advise.json. run: the run options passed to `advise`.
     """
@@ -52,7 +53,7 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
     return options
 
 
-def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
+def lines(advice: Content, folder: Path) -> list[str]:
     """Returns lines with the commands that apply and verify the advice. The list is empty if no setting was faster in a
     measurement.
     """
@@ -71,7 +72,7 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
     ][:1]
 
 
-def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
+def commands(advice: Content, folder: Path) -> list[tuple[str, str]]:
     """Returns the labelled commands that apply and verify the advice. The list is empty if CONFIG was not written."""
     chosen = best_measured(advice)
     file = folder / CONFIG
@@ -81,13 +82,19 @@ def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     return [("take it", take), *(("prove it", proof) for proof in _proof(chosen, folder))]
 
 
-def saved(one: Mapping[str, Any]) -> str:
+def saved(one: AdviceEntry) -> str:
     """Formats a measured change and its gain."""
-    gain = show_percent(one["realised"]["gain"], 1)
-    return f"{one['change']}, {gain} of the time saved"
+    return f"{one['change']}, {show_percent(realised_gain(one), 1)} of the time saved"
 
 
-def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
+def realised_gain(one: AdviceEntry) -> float:
+    """Returns the gain of a setting that was measured."""
+    realised = one["realised"]
+    assert realised is not None
+    return realised["gain"]
+
+
+def _proof(chosen: AdviceEntry, folder: Path) -> list[str]:
     """Returns a command that runs both configurations, repeats them alternately and compares them.
 
     Returns [] if the int8 file has no accuracy score, because the accuracy cost of the change is then unknown.
@@ -104,19 +111,19 @@ def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
     return [" && ".join([*runs, compared])]
 
 
-def best_measured(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def best_measured(advice: Content) -> AdviceEntry | None:
     """Returns the setting that saved the most time.
 
     Prefers settings that do not need a decision by the user, and skips int8 if it breaks the model.
     """
     able = [one for one in _measured_faster(advice) if _execution(one) == SEQUENTIAL]
     sound = [one for one in able if not (one["accuracy"] or {}).get("broken")]
-    return max(sound, key=lambda one: (not one["needs"], one["realised"]["gain"]), default=None)
+    return max(sound, key=lambda one: (not one["needs"], realised_gain(one)), default=None)
 
 
-def _measured_faster(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _measured_faster(advice: Content) -> list[AdviceEntry]:
     return [one for one in advice["advice"] if one["verdict"] == "faster"]
 
 
-def _execution(one: Mapping[str, Any]) -> str:
+def _execution(one: AdviceEntry) -> str:
     return parse_setting(one["setting"]).execution

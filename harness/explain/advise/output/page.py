@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS, counted, show_ns
+from harness.explain.advise.content import Content, Layer
 from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
@@ -25,7 +26,7 @@ _LONGEST_OPERATORS = 24
 """Maximum number of characters of a layer's operators in a plot."""
 
 
-def write(advice: Mapping[str, Any], folder: Path) -> Path:
+def write(advice: Content, folder: Path) -> Path:
     """Writes the page and returns its path. If plotly is not installed, raises PluginUnavailable with the missing
     extra.
     advice: the content of advise.json.
@@ -34,12 +35,12 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
     return page.write(articles(advice, folder), title, folder / PAGE, script_in=folder)
 
 
-def articles(advice: Mapping[str, Any], folder: Path) -> list[Article]:
+def articles(advice: Content, folder: Path) -> list[Article]:
     """folder: contains the files that the commands on the page use."""
     return [Article(list(_head(advice, folder)), list(figures(advice)), list(_tail(advice)))]
 
 
-def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(advice: Content) -> Iterator[Figure]:
     """Yields the plots for which numbers exist."""
     if ranked := advice["advice"]:
         yield bars_in_rows(
@@ -73,8 +74,8 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
         {"title": "time, ms"},
         [f"{one['graph']}, {one['kernels'] or 'no'} kernels" for one in levels],
         {
-            kind: [one[f"{kind}_ns"] and one[f"{kind}_ns"] / NS_PER_MS for one in levels]
-            for kind in ("predicted", "measured")
+            "predicted": [_ms(one["predicted_ns"]) for one in levels],
+            "measured": [_ms(one["measured_ns"]) for one in levels],
         },
         "group",
     )
@@ -83,7 +84,11 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
         yield _weights([row for row in weights if "histogram" in row])
 
 
-def _layer_name(number: int, layer: Mapping[str, Any]) -> str:
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / NS_PER_MS
+
+
+def _layer_name(number: int, layer: Layer) -> str:
     """Returns a name on two lines, because one line would fill half of a narrow screen: the operators, and the shape,
     which distinguishes layers.
     """
@@ -131,7 +136,7 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _head(advice: Content, folder: Path) -> Iterator[str]:
     notes = list(advise_report.notes(advice))
     doubted = any(line.split()[0] == "doubt" for line in notes)
     yield heading(["Advice", advice["model"]["name"]], doubted=doubted)
@@ -145,7 +150,7 @@ def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield f"<p><strong>{asked}</strong><br>{escape(one['answer'])}</p>"
 
 
-def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
+def _tail(advice: Content) -> Iterator[str]:
     for one in advise_report.tables(advice):
         yield from page.section(one, is_folded=one.key != _OPEN, cards=True)
     path = advice["lower_bound"]["path"]

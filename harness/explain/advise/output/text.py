@@ -7,6 +7,7 @@ from typing import Any
 from harness.core.stats import median_interval
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
+from harness.explain.advise.content import Content, Layer, Realised
 from harness.explain.advise.output import apply
 from harness.explain.advise.predict import CLOCKS, WITHIN, WORTH
 from harness.models.graph.flops import missing_text
@@ -16,7 +17,7 @@ _LAYERS = 12
 """Maximum number of rows in the printed table of layers. advise.json contains all rows."""
 
 
-def lines(advice: Mapping[str, Any]) -> Iterator[str]:
+def lines(advice: Content) -> Iterator[str]:
     """Yields the lines of the text. advice: the content of advise.json."""
     yield f"ADVISE  {advice['model']['name']}  {advice['runtime']}  {advice['now']}"
     yield from notes(advice)
@@ -35,7 +36,7 @@ def lines(advice: Mapping[str, Any]) -> Iterator[str]:
             yield from ("", *shown)
 
 
-def _part(advice: Mapping[str, Any], name: str) -> Iterator[str]:
+def _part(advice: Content, name: str) -> Iterator[str]:
     """Yields the lines about one of _PARTS."""
     if why := _why_no_part(advice, name):
         yield f"{name}: no data: {why}"
@@ -47,13 +48,13 @@ def _part(advice: Mapping[str, Any], name: str) -> Iterator[str]:
         yield from table.notes
 
 
-def _why_no_part(advice: Mapping[str, Any], name: str) -> str:
+def _why_no_part(advice: Content, name: str) -> str:
     """Returns the reason why one of _PARTS lacks data; '' if it has data."""
     part = advice["parts"].get(name, {"failed": "not measured"})
     return part.get("failed") or "" if isinstance(part, Mapping) else ""
 
 
-def tables(advice: Mapping[str, Any]) -> Iterator[Table]:
+def tables(advice: Content) -> Iterator[Table]:
     """Yields each of the page's tables that has rows or notes. The notes state why numbers are missing."""
     found = [_advice_table(advice), _layers_table(advice["layers"])]
     found += [
@@ -64,7 +65,7 @@ def tables(advice: Mapping[str, Any]) -> Iterator[Table]:
     yield from (table for table in found if table.rows or table.notes)
 
 
-def facts(advice: Mapping[str, Any]) -> Iterator[str]:
+def facts(advice: Content) -> Iterator[str]:
     """Yields labelled lines about the work, the coverage, the checks, and parts without data."""
     yield from _coverage(advice)
     missing = {name: _why_no_part(advice, name) for name in _PARTS}
@@ -73,7 +74,7 @@ def facts(advice: Mapping[str, Any]) -> Iterator[str]:
         yield from _checks(advice)
 
 
-def notes(advice: Mapping[str, Any]) -> Iterator[str]:
+def notes(advice: Content) -> Iterator[str]:
     """Yields labelled lines about the measured time, and reasons to doubt it."""
     measured = advice["measured"]
     cpu = f", CPU time {show_ns(measured['cpu_ns'])}" if measured["wall_over_cpu"] else ""
@@ -105,7 +106,7 @@ def notes(advice: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
+def _advice(advice: Content) -> Iterator[str]:
     table = _advice_table(advice)
     if table.rows:
         head, *shown = aligned([Column("  advice"), *table.columns[1:]], table.rows)
@@ -118,7 +119,7 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
     yield outcome(advice)
 
 
-def _advice_table(advice: Mapping[str, Any]) -> Table:
+def _advice_table(advice: Content) -> Table:
     heads = columns(
         "advice | of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
     )
@@ -147,10 +148,10 @@ def _advice_table(advice: Mapping[str, Any]) -> Table:
     return Table("advice", "Advice", "", heads, rows, told)
 
 
-def outcome(advice: Mapping[str, Any]) -> str:
+def outcome(advice: Content) -> str:
     """States in one sentence what the user should do."""
     if top := advice["top"]:
-        pairs = (top["realised"] or {}).get("pairs", 0)
+        pairs = top["realised"]["pairs"] if top["realised"] else 0
         return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
     if advice["stopped"]:
         return "stopped before a setting with a predicted gain of at least 2 % was found"
@@ -165,13 +166,13 @@ def outcome(advice: Mapping[str, Any]) -> str:
     return "no setting is predicted to gain 2 %: keep the current settings"
 
 
-def conclusion(advice: Mapping[str, Any]) -> str:
+def conclusion(advice: Content) -> str:
     """States the fastest measured setting. If no gain was measured, states what to do with the top advice."""
     best = apply.best_measured(advice)
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
         return top + outcome(advice).removeprefix("* ")
-    gain = show_percent(best["realised"]["gain"], 1)
+    gain = show_percent(apply.realised_gain(best), 1)
     needs = f"; decide first {best['needs']}" if best["needs"] else ""
     return f"{best['change']} saves {gain} of the time, as measured{needs}"
 
@@ -184,20 +185,21 @@ _OUTCOMES = {
 }
 
 
-def _interval(realised: Mapping[str, Any] | None) -> str | None:
+def _interval(realised: Realised | None) -> str | None:
     """Formats the gain's 95 % interval, computed from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
-    return " to ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
+    ends = realised["low"], realised["high"]
+    return " to ".join(show_percent(1 - 1 / end, 1, signed=True) for end in ends)
 
 
-def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _layers(rows: Sequence[Layer]) -> Iterator[str]:
     table = _layers_table(rows)
     yield from aligned(table.columns, table.rows) if table.rows else ()
     yield from table.notes
 
 
-def _layers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _layers_table(rows: Sequence[Layer]) -> Table:
     heads = columns(
         "layers | makes | times [count] | now [ns] | best [ns] | under [level] | gain [ns] | MACs [1] | GFLOP/s [1]"
     )
@@ -224,7 +226,7 @@ def _of_peak(share: float | None) -> str:
     return "" if share is None else f", {show_percent(share)} of this machine's fp32 peak"
 
 
-def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
+def _coverage(advice: Content) -> Iterator[str]:
     work, covered, counted = advice["work"], advice["coverage"], advice["counted"]
     yield (
         f"work        {_count(work['macs'])}MACs, {_count(work['flops'])}FLOPs, "
@@ -328,7 +330,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table("operators", "Operators", "", heads, cells, missing)
 
 
-def _checks(advice: Mapping[str, Any]) -> Iterator[str]:
+def _checks(advice: Content) -> Iterator[str]:
     """Yields labelled lines about the reruns, the harness's overhead and the batches."""
     found = advice["parts"][_CHECKS]
     for one in found["repeatability"]["outputs"]:
