@@ -462,6 +462,10 @@ _DOUBTS: _Rows = {
             "Other processes computed on a GPU of the run.",
             "Stop these processes: `nvidia-smi` lists them.",
         ),
+        "gpu-divided": (
+            "A GPU of the run is divided into instances (MIG), which share its clock and its power.",
+            "Stop the work in the other instances, or turn MIG off (`nvidia-smi -mig 0`); do not quote the energy.",
+        ),
         "gpu-errors": (
             "ECC found memory errors on a GPU of the run that it could not correct.",
             "Run again; if it repeats, have the GPU tested.",

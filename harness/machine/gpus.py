@@ -95,7 +95,7 @@ class Gpus:
             ),
             "ecc": lambda: bool(n.nvmlDeviceGetEccMode(handle)[0]),
             "persistence": lambda: bool(n.nvmlDeviceGetPersistenceMode(handle)),
-            "mig": lambda: bool(n.nvmlDeviceGetMigMode(handle)[0]),
+            "mig": lambda: self._is_divided(handle),
             "pcie_generation": lambda: n.nvmlDeviceGetMaxPcieLinkGeneration(handle),
             "pcie_lanes": lambda: n.nvmlDeviceGetMaxPcieLinkWidth(handle),
         }
@@ -121,6 +121,7 @@ class Gpus:
             "memory_used_bytes": lambda: n.nvmlDeviceGetMemoryInfo(handle).used,
             "slowdowns": lambda: self._slowdowns(handle) & ~_IDLE,
             "ecc_errors": lambda: n.nvmlDeviceGetTotalEccErrors(handle, 1, 0),
+            "mig": lambda: self._is_divided(handle),
             "other_processes": lambda: _others(
                 n.nvmlDeviceGetComputeRunningProcesses(handle), pids
             ),
@@ -128,6 +129,13 @@ class Gpus:
         for name, tried in tries.items():
             with suppress(n.NVMLError, AttributeError, _Unknown):
                 yield name, float(tried())
+
+    def _is_divided(self, handle: Any) -> bool:
+        """Returns whether the handle is one of several instances of a GPU (MIG), or a GPU divided into instances."""
+        with suppress(self._nvml.NVMLError, AttributeError):  # older drivers lack this function
+            if self._nvml.nvmlDeviceIsMigDeviceHandle(handle):
+                return True
+        return bool(self._nvml.nvmlDeviceGetMigMode(handle)[0])
 
     def _slowdowns(self, handle: Any) -> int:
         n = self._nvml
@@ -192,4 +200,5 @@ def _summary(number: int, rows: Sequence[Row]) -> dict[str, Any]:
         else None,
         "ecc_errors": errors[-1] - errors[0] if errors else None,
         "other_processes": max(values("other_processes"), default=None),
+        "mig": any(divided) if (divided := values("mig")) else None,
     }

@@ -119,6 +119,7 @@ def test_rows_of_the_host_have_the_gpus_state(nvml: FakeNvml) -> None:
         "gpu1_slowdowns": 0.0,
         "gpu1_ecc_errors": 0.0,
         "gpu1_other_processes": 0.0,
+        "gpu1_mig": 0.0,
     }
 
 
@@ -135,6 +136,27 @@ def test_other_processes_are_counted_if_the_numbers_are_this_machines(
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert Gpus("cuda").row(ours).get("gpu0_other_processes") == others
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nvmlDeviceGetMigMode": [1, 1]},
+        {"nvmlDeviceIsMigDeviceHandle": 1, "nvmlDeviceGetMigMode": None},
+    ],
+    ids=["a GPU in MIG mode", "an instance, named by CUDA_VISIBLE_DEVICES"],
+)
+def test_a_divided_gpu_is_doubted(
+    changed: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {name: value for name, value in {**H100, **changed}.items() if value is not None}
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(answers))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = Gpus("cuda")
+    assert gpus.about()[0]["mig"]
+    (found,) = summary([gpus.row([])])
+    assert found["mig"]
+    assert [doubt.code for doubt in _gpu_doubts(found)] == ["gpu-divided"]
 
 
 def test_older_driver_reports_the_reasons_for_a_low_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ H100: Mapping[str, Any] = {
     "nvmlDeviceGetEccMode": [1, 1],
     "nvmlDeviceGetPersistenceMode": 1,
     "nvmlDeviceGetMigMode": [0, 0],
+    "nvmlDeviceIsMigDeviceHandle": 0,
     "nvmlDeviceGetMaxPcieLinkGeneration": 5,
     "nvmlDeviceGetMaxPcieLinkWidth": 16,
     "nvmlDeviceGetTemperature": {0: 38},
@@ -52,7 +53,7 @@ class FakeNvml(ModuleType):
         return next(each for each in self._answers if each.get("uuid") == uuid)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("nvmlDeviceGet"):
+        if not name.startswith(("nvmlDeviceGet", "nvmlDeviceIs")):
             raise AttributeError(name)
 
         def call(handle: Mapping[str, Any], number: int = 0, *_more: int) -> Any:

@@ -128,6 +128,8 @@ class Gpu(TypedDict):
     """Number of memory errors that ECC could not correct."""
     other_processes: float | None
     """Largest number of other processes that computed on the GPU at the same time."""
+    mig: NotRequired[bool | None]
+    """Whether the GPU was divided into instances (MIG); missing in files of earlier versions."""
 
 
 class Host(TypedDict):

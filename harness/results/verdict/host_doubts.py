@@ -202,6 +202,12 @@ def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
             "gpu-shared",
             f"{counted(int(gpu['other_processes']), 'other process', 'other processes')} computed on {name} during the run",
         )
+    if gpu.get("mig"):
+        yield Reason(
+            "gpu-divided",
+            f"{name} is divided into instances (MIG): other instances share its clock and its power, and NVML does not "
+            "report the load of one instance",
+        )
     if gpu["ecc_errors"]:
         yield Reason(
             "gpu-errors",
