@@ -99,7 +99,7 @@ class Coverage(TypedDict):
     work_nodes: float
     """Share of the nodes whose operator has a FLOP rule."""
     work_time: float | None
-    """The same share by kernel time."""
+    """Share of the kernel time of such nodes."""
     work_missing: Mapping[str, int]
     layers_alone: int
     """Number of layers that were measured alone."""

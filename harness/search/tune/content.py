@@ -82,9 +82,9 @@ class Content(TypedDict):
     model: str
     slo: str | None
     predicted: AimEntry
-    """Number by which the forecast ranks the plans."""
+    """Number that ranks the plans in the forecast."""
     judged: AimEntry
-    """Number by which LoadGen's runs rank the plans."""
+    """Number that ranks the plans after LoadGen's runs."""
     rate_per_s: float | None
     """Rate of the judged runs, in queries/s; None if the scenario has no rate."""
     layouts: Sequence[LayoutEntry]
