@@ -482,7 +482,8 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     summary, _, others = folded.partition("</summary>")
     assert f"{len(names.findall(others))} other numbers" in summary
     assert {"p95", "infer p50"} <= {*names.findall(others)}
-    assert first.index('class="headline') < first.index("VALID") < first.index('class="changes"')
+    # The verdict names the sides by letter, so the sides come first.
+    assert first.index("VALID") < first.index('class="headline') < first.index('class="changes"')
     # On a narrow screen, the row becomes a card with `data-head` as a label.
     assert '<td data-head="change" class="number">' in first
 
