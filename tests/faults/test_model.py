@@ -1,10 +1,26 @@
 """The model misbehaves: every run ends without help, states the cause, and is VALID only if it is correct."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.command import SOON, codes, doubts, only_all, result, run_faulty
+from tests.faults.command import (
+    SERVER,
+    SHORT,
+    SOON,
+    codes,
+    doubts,
+    only_all,
+    result,
+    run,
+    run_faulty,
+)
+
+ANSWERED = 200
+"""As in tests/stand_ins/lost_gpu.py, which imports PyTorch."""
 
 PERFORMANCE = ("--mode", "performance")
 
@@ -148,3 +164,28 @@ def test_a_plug_in_without_formats_is_reported_with_advice(tmp_path: Path) -> No
     assert "raised ValueError: load model from None failed (setup.model is None because the" in last
     assert "class declares no `formats`; 'digits' has onnx, tflite, " in last
     assert "write e.g. formats = ('onnx',) in the class)" in last
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_lost_in_the_run_leaves_the_answers_before_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    subprocess.run(
+        [sys.executable, "-m", "tests.builders.models.torch_files", str(tmp_path)], check=True
+    )
+    out = tmp_path / "r"
+    log = out.with_name("r.partial") / "performance/run_1/mlperf_log_detail.txt"
+    done = run(
+        *(*SERVER, *SHORT, *PERFORMANCE, "--out", str(out), "--model", str(tmp_path / "two.pt2")),
+        *("--backend", "tests.stand_ins.lost_gpu:LostGpu", "--trust", "tests.stand_ins.lost_gpu"),
+        env={"LOST_GPU_LOG": str(log)},
+    )
+    assert done.status == 4, done.said
+    assert codes(out) == ["batch-failed"]
+    (reason,) = result(out)["reasons"]
+    text = (
+        r"performance run: (\d+) of 700 samples failed: .*: CUDA error: unspecified launch failure"
+    )
+    found = re.fullmatch(text, reason["text"])
+    assert found, reason["text"]
+    assert 0 < int(found[1]) <= 700 - ANSWERED  # a batch has a sample or more
+    assert result(out)["latency_ns"] is not None
