@@ -13,7 +13,13 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""A smaller batch is preferred if it clears the backlog in at most (1 + NEARLY) times the best size's time."""
+"""A smaller batch is preferred if it clears a long backlog in at most (1 + NEARLY) times the best size's time."""
+
+NEARLY_SHORT = 0.15
+"""Share for a backlog of one sample per instance. This share is larger, because another instance soon takes a sample
+that a smaller batch leaves, and because measured times are uncertain by several percent. For other backlogs, the
+share is inversely proportional to the backlog, but at least NEARLY.
+"""
 
 BUSY_COUNTS = 0.5
 """Share of the backlog that a busy instance serves, relative to an idle instance. The share is below 1 because, on
@@ -103,7 +109,8 @@ def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances:
     serving = idle + BUSY_COUNTS * (instances - idle)
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
-    enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
+    nearly = np.maximum(NEARLY, NEARLY_SHORT * instances / waiting)[:, None]
+    enough = took_ns <= (1 + nearly) * took_ns.min(axis=1, keepdims=True)
     # One instance's share: the other idle instances take the remaining samples.
     share = -(-waiting // idle)
     chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
