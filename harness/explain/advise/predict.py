@@ -2,7 +2,7 @@
 measured gain. This module has no side effects.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from harness.explain.advise.content import AccuracyCost, AdviceEntry, Realised, Unpredicted
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
@@ -78,24 +78,15 @@ class Advice(NamedTuple):
             "clock": self.clock,
             "now_ns": self.now_ns,
             "predicted_ns": self.predicted_ns,
-            "realised": _plain(realised) if realised else None,
+            "realised": cast("Realised", {**realised._asdict(), "gain": realised.gain})
+            if realised
+            else None,
             "accuracy": self.accuracy,
             "needs": self.needs,
             "gain": self.gain,
             "within": self.within,
             "verdict": self.verdict,
         }
-
-
-def _plain(realised: RealisedGain) -> Realised:
-    return {
-        "ratio": realised.ratio,
-        "low": realised.low,
-        "high": realised.high,
-        "clock": realised.clock,
-        "pairs": realised.pairs,
-        "gain": realised.gain,
-    }
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:

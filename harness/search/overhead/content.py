@@ -44,13 +44,10 @@ class ThroughputEntry(TypedDict):
 
 
 class AnswersEntry(TypedDict):
-    """The fields of `agreement.Agreement`."""
+    """Fields of `agreement.Agreement` that the pages show; the file contains all of its fields."""
 
     samples: int
     identical: int
-    top1: float
-    l2: float | None
-    relative_l2: float | None
     alike: float
     least_alike: float
     """Minimum share of answers that must agree."""
