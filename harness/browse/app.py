@@ -28,11 +28,11 @@ from starlette.types import ASGIApp
 from harness.browse import within
 from harness.browse.guard import TOKEN, Guard, new_token
 from harness.browse.index import Index, Missing
+from harness.browse.live.watching import Watching
 from harness.browse.protocol import MOST_CONNECTIONS, bounded
 from harness.browse.selection import Selection
 from harness.browse.texts import asset, render
 from harness.browse.views import FILES, Views
-from harness.browse.watching import Watching
 from harness.core.console import say, show
 from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line

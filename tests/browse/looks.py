@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.browse.live import Snapshot, Totals
+from harness.browse.live.snapshots import Snapshot, Totals
 
 NO_TOTALS = Totals({}, {}, None, {}, {}, None, None, None, None, {}, [], [])
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from harness.browse import index, studies, views
+from harness.browse import comparisons, index, studies
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.browse.index import STUDIES
@@ -525,14 +525,14 @@ def test_a_comparison_reads_the_samples_for_few_plots_and_once(
         reads.append(list(folders))
         return [Figure(" and ".join(folders), "", [], {})]
 
-    monkeypatch.setattr(views, "figures", draw)
+    monkeypatch.setattr(comparisons, "figures", draw)
     for number in range(6):
         shutil.copytree(results / "closed-loop", results / f"copy-{number}")
     address = "/compare?run=closed-loop" + "".join(f"&run=copy-{number}" for number in range(6))
     for _ in range(2):
         text = page(client, address)
         assert "The plots show the first 6 sides only." in text
-    assert [len(sides) for sides in reads] == [views.MOST_DRAWN]
+    assert [len(sides) for sides in reads] == [comparisons.MOST_DRAWN]
 
 
 def test_a_comparison_without_samples_keeps_its_table(results: Path, client: TestClient) -> None:

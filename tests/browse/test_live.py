@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from harness.browse import index, live, watching
+from harness.browse import index
 from harness.browse.app import make_app
-from harness.browse.heading import heading
 from harness.browse.index import Entry, Index
-from harness.browse.live import Snapshot, snapshot
-from harness.browse.watching import Watching
+from harness.browse.live import snapshots, watching
+from harness.browse.live.heading import heading
+from harness.browse.live.snapshots import Snapshot, snapshot
+from harness.browse.live.watching import Watching
 from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.results.run_folder import ENDPOINT
@@ -406,7 +407,7 @@ def _answer(server: socket.socket, content: bytes) -> None:
 
 
 def test_an_answer_that_drips_is_abandoned(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LIMIT_S", 0.3)
+    monkeypatch.setattr(snapshots, "LIMIT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         (results / RUN / ENDPOINT).write_text(f"{host}:{port}\n")

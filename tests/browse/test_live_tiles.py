@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.browse.live_tiles import live_tiles
+from harness.browse.live.tiles import live_tiles
 from harness.results.pages.tiles import Tile, html
 from tests.browse.looks import look
 from tests.browse.test_points import buckets

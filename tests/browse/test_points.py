@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.browse.live import Buckets, Snapshot
-from harness.browse.points import CHARTS, LEAST, begin_of, opening, point
+from harness.browse.live.points import CHARTS, LEAST, begin_of, opening, point
+from harness.browse.live.snapshots import Buckets, Snapshot
 from tests.browse.looks import look
 from tests.builders.support import present
 

@@ -8,7 +8,7 @@ const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
 const MOST_POINTS = 3600;
-const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live_tiles.py)
+const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";

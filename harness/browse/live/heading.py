@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.browse.index import Entry
-from harness.browse.live import Snapshot
+from harness.browse.live.snapshots import Snapshot
 from harness.browse.studies import read
 from harness.core.files import reading
 from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait

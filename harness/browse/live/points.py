@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.browse.live import Buckets, Snapshot, Totals
+from harness.browse.live.snapshots import Buckets, Snapshot, Totals
 from harness.run.supervisor.metrics.histogram import Histogram
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

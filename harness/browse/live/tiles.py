@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.browse.live import Buckets, Snapshot
-from harness.browse.points import LEAST, quantile_s
+from harness.browse.live.points import LEAST, quantile_s
+from harness.browse.live.snapshots import Buckets, Snapshot
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile

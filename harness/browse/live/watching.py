@@ -11,11 +11,11 @@ from typing import Any
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from harness.browse.heading import Heading, heading
 from harness.browse.index import Entry, Index, Missing, read_row
-from harness.browse.live import Snapshot, snapshot
-from harness.browse.live_tiles import live_tiles
-from harness.browse.points import CHARTS, begin_of, gap, opening, point
+from harness.browse.live.heading import Heading, heading
+from harness.browse.live.points import CHARTS, begin_of, gap, opening, point
+from harness.browse.live.snapshots import Snapshot, snapshot
+from harness.browse.live.tiles import live_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading

@@ -1,0 +1,206 @@
+"""Makes the page that compares finished runs and repeats."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.browse import within
+from harness.browse.drawing import HEAVY, plotted
+from harness.browse.index import Index, Missing
+from harness.browse.selection import Selection
+from harness.browse.texts import cells, render
+from harness.core.shown.escapes import visible
+from harness.core.shown.private import hide
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.results import run_files
+from harness.results.answer import headline_in_short
+from harness.results.compare import change_text
+from harness.results.compare import report as compare_report
+from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
+from harness.results.compare.finished import FinishedRun, named_apart, side
+from harness.results.compare.interval_bar import Scale
+from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip, why
+from harness.results.pages import page as pages
+from harness.results.pages.heading import is_doubted
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.tables import Column, Table
+
+MOST_DRAWN = 6
+"""The plots of a comparison show at most this many sides, because each plot reads all samples of the runs."""
+
+_COLOURS = {WORSE: "reason", BETTER: "good"}
+"""Maps a verdict to the class of its headline's colour."""
+
+
+class Side(NamedTuple):
+    letter: str
+    path: str
+    name: str
+    verdict: str
+    answer: str
+    is_doubted: bool
+
+
+class Comparisons:
+    """Makes the page of a comparison. Safe to call from any thread."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._root = index.root
+        self._read = lru_cache(maxsize=256)(self._finished)
+        self._drawn_sides = lru_cache(maxsize=32)(self._draw_sides)
+
+    def page(self, selection: Selection) -> str:
+        """Compares the first selected run with every other selected run."""
+        if selection.oldest:
+            entries = self._index.entries()
+            by_start = sorted(
+                selection.run, key=lambda path: entries[path].at if path in entries else ""
+            )
+            selection = replace(selection, run=tuple(by_start), oldest="")
+        runs, problems = [], []
+        for path in selection.run:
+            try:
+                runs.append(self._side(path))
+            except Missing:
+                problems.append(f"{path}: this run does not exist")
+            except (OSError, HarnessError) as e:
+                problems.append(one_line(e))
+        compared: dict[str, Any] = {"sides": [], "comparisons": [], "tables": [], "no_plots": ""}
+        drawn: Sequence[Figure] = ()
+        if len(runs) > 1 and not problems:
+            try:
+                made, drawn = self._compared(runs)
+                compared |= made
+            except HarnessError as e:
+                problems.append(one_line(e))
+        return render(
+            "compare.html",
+            title="Comparison",
+            selection=selection,
+            problems=problems,
+            most_drawn=MOST_DRAWN,
+            **compared,
+            **plotted([Article((), drawn, ())]),
+        )
+
+    def _side(self, path: str) -> Sequence[FinishedRun]:
+        entry = self._index.entry(path)
+        if entry.row is None and entry.study != "repeats":
+            raise ConfigError(f"{path}: {entry.problem or 'this folder is not a run'}")
+        folder = within.check_folder(self._root, path)
+        with HEAVY:
+            return self._read(path, folder.lstat().st_mtime_ns)
+
+    def _finished(self, path: str, _changed_ns: int) -> Sequence[FinishedRun]:
+        return side(str(self._root / path))
+
+    def _compared(
+        self, runs: Sequence[Sequence[FinishedRun]]
+    ) -> tuple[Mapping[str, Any], Sequence[Figure]]:
+        """Compares each further side with the first. Returns the template's values, and plots of the sides."""
+        sides = {compare_report.letter(place): side for place, side in enumerate(named_apart(runs))}
+        (_, first), *others = sides.items()
+        with HEAVY, run_files.reading_run("the runs"):
+            made = {letter: compare(first, other) for letter, other in others}
+            shown = {
+                "sides": [
+                    one for letter, side in sides.items() for one in self._named(letter, side)
+                ],
+                "comparisons": [_judgement(one, letter) for letter, one in made.items()],
+                "tables": _tables(made),
+            }
+        drawn = {letter: side[0] for letter, side in list(sides.items())[:MOST_DRAWN]}
+        plots, problem = self._plots_of_sides(drawn)
+        return {**shown, "no_plots": problem}, plots
+
+    def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
+        """Returns the plots that show the first run of each side, and the reason why the plots cannot be drawn; "" if
+        they can be drawn. sides: by letter.
+        """
+        try:
+            with HEAVY, run_files.reading_run("the runs"):
+                named = (
+                    (f"{letter}: {run.name}", run.folder, run.folder.lstat().st_mtime_ns)
+                    for letter, run in sides.items()
+                )
+                drawn = self._drawn_sides(*named)
+        except (OSError, HarnessError) as e:
+            return (), one_line(e)
+        return drawn, "" if drawn else "the samples of a run are missing"
+
+    def _draw_sides(self, *sides: tuple[str, Path, int]) -> Sequence[Figure]:
+        return list(figures({name: folder for name, folder, _changed_ns in sides}))
+
+    def _named(self, letter: str, runs: Sequence[FinishedRun]) -> Sequence[Side]:
+        paths = (os.path.relpath(run.folder, self._root) for run in runs)
+        return [
+            Side(
+                letter,
+                path,
+                run.name,
+                run.result["verdict"],
+                headline_in_short(run.result),
+                is_doubted([run.result]),
+            )
+            for path, run in zip(paths, runs, strict=True)
+        ]
+
+
+def _judgement(one: Comparison, letter: str) -> Mapping[str, Any]:
+    """Returns the template's values for the judgement of a side. letter: the side's letter."""
+    return {
+        "letter": letter,
+        "headline": _headline(one, letter) + why(one),
+        "facts": compare_report.facts(one, letter),
+        "reasons": reasons(one, letter),
+        "differences": differences(one, letter),
+    }
+
+
+def _tables(made: Mapping[str, Comparison]) -> Sequence[Mapping[str, Any]]:
+    """Returns the template's values for the table of the main numbers and the folded table of the others.
+
+    made: comparisons with the first side, by the letter of the second side.
+    """
+    main = {change.name for one in made.values() for change in change_text.parted(one)[0]}
+    by_name: dict[str, list[tuple[str, Change]]] = {}
+    for letter, one in made.items():
+        for change in chain(*change_text.parted(one)):
+            by_name.setdefault(change.name, []).append((letter, change))
+    parts = (
+        [pair for name, pairs in by_name.items() if (name in main) is is_main for pair in pairs]
+        for is_main in (True, False)
+    )
+    return [_table_of(part, list(made)) for part in parts if part]
+
+
+def _table_of(changes: Sequence[tuple[str, Change]], letters: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the template's values for a table of changes on one scale. If A is compared with several sides, a column
+    has the letter of the side. changes: with the letter of the second side.
+    """
+    scale = Scale([change for _, change in changes])
+    has_several = len(letters) > 1
+    columns = change_text.columns("other" if has_several else letters[0])
+    rows = [list(change_text.row_in_words(change)) for _, change in changes]
+    if has_several:
+        columns.insert(1, Column("side"))
+        for row, (letter, _) in zip(rows, changes, strict=True):
+            row.insert(1, letter)
+    images = [(bar(change, scale), verdict_chip(change)) for _, change in changes]
+    return {
+        "columns": columns,
+        "scale": scale.axis,
+        "rows": list(zip(cells(Table("", "", "", columns, rows)), images, strict=True)),
+        "folded": change_text.folded([change for _, change in changes]),
+    }
+
+
+def _headline(comparison: Comparison, letter: str) -> str:
+    """Returns the verdict of a comparison as HTML. letter: the second side's letter."""
+    sentence = visible(hide(compare_report.verdict(comparison, letter)))
+    return pages.typeset(pages.headline(sentence, _COLOURS.get(comparison.verdict or "", "")))

@@ -1,0 +1,1 @@
+"""Shows runs and searches in progress."""
