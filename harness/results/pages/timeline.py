@@ -1,7 +1,7 @@
 """Draws latency, rate, power and machine readings in stacked panels over a common time axis."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -29,6 +29,14 @@ together.
 """
 
 _BINS = 120
+"""Maximum number of intervals in a panel."""
+
+_LEAST = 100
+"""Minimum number of queries per interval of a percentile, on average. A p99 of fewer queries is their maximum."""
+
+_LEAST_RATE = 25
+"""Minimum number of queries per interval of a rate. With Poisson arrivals, a rate of 25 queries varies by 20 %."""
+
 _POWER_S = 0.5
 """Shortest period over which power is averaged. Without this minimum, a counter that is refreshed ten times per second
 but read twenty times would alternate between zero and twice the power.
@@ -99,25 +107,52 @@ def _is_within(panel: _Panel, shown_s: tuple[float, float]) -> bool:
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
     """Draws the p99 and the rate of several runs, each starting at its first query. The intervals of all runs have about
-    the same width, because the p99 of a longer interval is higher. runs: runs that completed queries.
+    the same width, because the p99 of a longer interval is higher. If a run has too few queries for a p99 over time,
+    draws each query of all runs. runs: runs that completed queries.
     """
-    latencies, rates = [], []
     found = {}
     for name, run in runs.items():
         assert run.done is not None
         latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
         found[name] = _completed_s(run, len(latency_ns)), latency_ns
     last_s = max(float(at_s.max()) for at_s, _ in found.values())
+    p99_s = _width_s(found.values(), _LEAST)
+    rate_s = _width_s(found.values(), _LEAST_RATE)
+    latencies, rates = [], []
     for name, (at_s, latency_ns) in found.items():
-        x, rows, per_s = _binned(at_s, latency_ns, max(last_s, 1e-6) / _BINS)
-        latencies.append({"x": x, "y": _each(rows, 0.99), "name": name, "connectgaps": False})
-        rates.append({"x": x, "y": digits(per_s), "name": name})
+        if p99_s < last_s:
+            x, rows, _ = _binned(at_s, latency_ns, p99_s)
+            latencies.append(_curve(x, _each(rows, 0.99), name))
+        else:
+            latencies.append(_dots(at_s, latency_ns, name))
+        x, _, per_s = _binned(at_s, latency_ns, rate_s)
+        rates.append(_curve(x, digits(per_s), name))
+    title = "p99 latency, ms" if p99_s < last_s else "latency of each query, ms"
     panels = [
-        _Panel(latencies, {"title": "p99 latency, ms", "type": "log"}, height=2),
+        _Panel(latencies, {"title": title, "type": "log"}, height=2),
         _Panel(rates, {"title": "queries/s", "rangemode": "tozero"}),
     ]
     about = "Time counts from each run's first query. Queries are shown at the time of their completion."
     return _stacked("Over time", about, panels, [0.0, last_s], [])
+
+
+def _width_s(found: Collection[tuple[Array, Array]], least: int) -> float:
+    """Returns the width of an interval in which every run completes at least `least` queries on average."""
+    runs = [(max(float(at_s.max()), 1e-6), len(at_s)) for at_s, _ in found]
+    return max(*(last_s * least / count for last_s, count in runs), max(runs)[0] / _BINS)
+
+
+def _curve(x: list[float], y: Sequence[float | None], name: str) -> dict[str, Any]:
+    """Returns a line with a gap for each missing value. A short line has markers, so that single values are visible."""
+    mode = "lines" if len(x) > 20 else "lines+markers"
+    return {"x": x, "y": y, "name": name, "connectgaps": False, "mode": mode}
+
+
+def _dots(at_s: Array, times_ns: Array, name: str) -> dict[str, Any]:
+    """Returns a dot for each time, or for the extremes of each interval if the times are many."""
+    x, y = thinned(at_s, times_ns / NS_PER_MS)
+    look = {"mode": "markers", "marker": {"size": 4, "opacity": 0.6}}
+    return {"x": digits(x), "y": digits(y), "name": name, **look}
 
 
 def _completed_s(run: Evidence, queries: int) -> Array:
@@ -131,13 +166,13 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(
-    at_s: Array, latency_ns: Array, width_s: float | None = None
+    at_s: Array, latency_ns: Array, width_s: float
 ) -> tuple[list[float], Sequence[Array], Array]:
     """Divides the time into equal intervals, and returns each interval's middle in s, the sorted latencies of the
-    queries completed in it, and queries/s. width_s: of an interval; by default, the time has _BINS intervals.
+    queries completed in it, and queries/s. width_s: of an interval, approximately.
     """
     last_s = max(float(at_s.max()), 1e-6)
-    bins = _BINS if width_s is None else max(1, round(last_s / width_s))
+    bins = max(1, round(last_s / width_s))
     edges = np.linspace(0, last_s, bins + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, bins - 1)
     counts = np.bincount(which, minlength=bins)
@@ -146,28 +181,41 @@ def _binned(
     return digits((edges[:-1] + edges[1:]) / 2), rows, counts / (edges[1] - edges[0])
 
 
+def _times(
+    at_s: Array, times_ns: Array, percentiles: Mapping[str, float], of: str
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the slowest times as dots, below a line for each percentile. Yields every time if there are few, and no
+    line if there are too few for percentiles over time. percentiles: share by the line's name; of: what a time
+    belongs to, for the names of the dots.
+    """
+    if len(at_s) <= POINTS:
+        yield _dots(at_s, times_ns, f"each {of}")
+    else:
+        x, rows, _ = _binned(at_s, times_ns, float(at_s.max()) / _BINS)
+        filled = [i for i, row in enumerate(rows) if len(row)]
+        slowest_ns = np.array([rows[i][-1] for i in filled])
+        yield _dots(np.array(x)[filled], slowest_ns, f"slowest {of}")
+    width_s = _width_s([(at_s, times_ns)], _LEAST)
+    if width_s <= float(at_s.max()) / 2:
+        x, rows, _ = _binned(at_s, times_ns, width_s)
+        for name, share in percentiles.items():
+            yield {**_curve(x, _each(rows, share), name), "line": {"width": 2}}
+
+
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     """Yields panels with the percentiles and the rate of the queries completed in each interval. Starts with the rate
     if it is the scenario's main number.
     """
-    x, rows, per_s = _binned(at_s, latency_ns)
-    dotted = {"dash": "dot", "width": 1}  # drawn below p99, because both lines may coincide
-    lines = [
-        {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False, "line": look}
-        for name, fraction, look in (
-            ("slowest", None, dotted),
-            ("p99", 0.99, {"width": 2}),
-            ("p50", 0.5, {"width": 2}),
-        )
-    ]
+    lines = list(_times(at_s, latency_ns, {"p99": 0.99, "p50": 0.5}, "query"))
+    x, _, per_s = _binned(at_s, latency_ns, _width_s([(at_s, latency_ns)], _LEAST_RATE))
     bound_ns = run.plan.latency_bound_ns
     is_near = bound_ns and bound_ns <= FAR * float(latency_ns.max())
     bound_ms = bound_ns / NS_PER_MS if bound_ns and is_near else None
     bounds = bound_line(bound_ms, "y")
     latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2, bounds=bounds)
-    rate: list[Mapping[str, Any]] = [{"x": x, "y": digits(per_s), "name": "answered"}]
+    rate: list[Mapping[str, Any]] = [_curve(x, digits(per_s), "answered")]
     if run.plan.target_qps is not None:
-        target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
+        target = {"x": [0, float(at_s.max())], "y": [run.plan.target_qps] * 2, "name": "requested"}
         rate.append({**target, "line": {"dash": "dash"}})
     if scenario_named(run.plan.scenario).all_at_once:
         yield _Panel(rate, {"title": "samples/s", "rangemode": "tozero"}, height=2)
@@ -188,12 +236,10 @@ def _tokens(run: Evidence, slos: Sequence[Slo]) -> Iterator[_Panel]:
     for of, (has_time, times_ns) in section.by_answer(columns).items():
         if not len(times_ns):
             continue
-        x, rows, _ = _binned(at_s[has_time], times_ns)
-        name = f"{of.upper()} p99"
-        lines.append({"x": x, "y": _each(rows, 0.99), "name": name, "connectgaps": False})
+        lines += _times(at_s[has_time], times_ns, {f"{of.upper()} p99": 0.99}, of.upper())
         most_ns = FAR * float(times_ns.max())
         ours = (slo for slo in slos if slo.of == of and slo.bound_ns <= most_ns)
-        bounds += (token_limit(slo, "y", name) for slo in ours)
+        bounds += (token_limit(slo, "y", lines[-1]["name"]) for slo in ours)
     if lines:
         yield _Panel(lines, {"title": "token times, ms", "type": "log"}, bounds=bounds)
 
@@ -232,16 +278,11 @@ def _of_tier(tier: str) -> list[int]:
     return [ORIGINS.index(tier), ORIGINS.index(f"alone-{tier}")]
 
 
-def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
+def _each(rows: Sequence[Array], share: float) -> list[float | None]:
     """Returns one percentile of each row, in ms. rows: sorted latencies. An empty row gives None, which leaves a gap in
-    the line.
-
-    fraction: in (0, 1); None selects the slowest latency.
+    the line. share: in (0, 1).
     """
-    values_ns = [
-        None if not len(r) else r[-1] if fraction is None else percentile_ns(r, fraction)
-        for r in rows
-    ]
+    values_ns = [percentile_ns(row, share) if len(row) else None for row in rows]
     return [None if ns is None else round(float(ns) / NS_PER_MS, 6) for ns in values_ns]
 
 

@@ -24,7 +24,7 @@ from harness.loadgen.logs import DETAIL
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog, window_ns
 from harness.results.answer import answer_of
-from harness.results.pages import page
+from harness.results.pages import page, timeline
 from harness.results.pages.figures import figures, token_distributions
 from harness.results.pages.page import thinned
 from harness.results.pages.report import article
@@ -238,11 +238,23 @@ def test_thinning_keeps_the_extremes_of_any_number_of_points() -> None:
     assert (few[1] == y[:5]).all()
 
 
+@pytest.mark.parametrize(("queries", "points"), [(60, 0), (150, 0), (450, 4), (700, 7)])
+def test_a_percentile_over_time_has_100_queries_per_point(queries: int, points: int) -> None:
+    """Bug: with 10 queries/s, each of 120 intervals had one query, so p50, p99 and the slowest query coincided."""
+    at_s = np.linspace(0.1, 10, queries)
+    latency_ns = np.full(queries, 2e6)
+    latency_ns[40] = 80e6  # a single slow query is visible, even between gaps
+    dots, *curves = timeline._times(at_s, latency_ns, {"p99": 0.99, "p50": 0.5}, "query")
+    assert dots["mode"] == "markers"
+    assert max(dots["y"]) == 80
+    assert [len(curve["x"]) for curve in curves] == ([points] * 2 if points else [])
+
+
 def test_the_slowest_query_is_in_every_plot_of_latency() -> None:
     run = evidence("single-stream")
     slowest_ms = present(run.done).latency_ns.max() / NS_PER_MS
     cdf, tail, time, *_ = figures(run)
-    for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest"]["y"]):
+    for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest query"]["y"]):
         assert max(y for y in found if y is not None) == pytest.approx(slowest_ms, rel=1e-5)
 
 
