@@ -48,6 +48,7 @@ from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
 from harness.search.tune import content as tune_content
 from harness.search.tune import page as tune_page
+from harness.search.tune import table as tune_table
 from harness.search.workers import content as workers_content
 from harness.search.workers import table as workers_table
 
@@ -263,7 +264,7 @@ def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _tune(content: tune_content.Content) -> tuple[str, str]:
-    return _words(content), str(content["taken"] or "no plan was chosen")
+    return _words(content), tune_table.outcome(content)
 
 
 def _repeats(content: repeats.Content) -> tuple[str, str]:

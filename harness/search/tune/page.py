@@ -1,13 +1,15 @@
 """Writes tune.html with the forecast as a heat map and the runs that judged the finalists."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
 from harness.results.pages.heading import heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import heat_map, line, rounded, tall
+from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
 from harness.search.tune.candidates import Aim
 from harness.search.tune.content import Content
@@ -31,6 +33,16 @@ def figures(content: Content) -> Iterator[Figure]:
     yield _heat_map(content)
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
+    bound_ns = tune_report.bound_ns(content)
+    layout: dict[str, Any] = {
+        "xaxis": {"title": "round", "dtick": 1},
+        "yaxis": {"title": f"{aim.what}, {unit}"},
+    }
+    if (
+        bound_ns != math.inf
+    ):  # the tails of rounds differ by factors, and none may be near the bound
+        layout["yaxis"]["type"] = "log"
+        layout["shapes"] = bound_line(bound_ns / NS_PER_MS, "y")
     yield Figure(
         "Judged by LoadGen",
         "One run of each plan per round; the runs of a round share their seeds.",
@@ -42,7 +54,7 @@ def figures(content: Content) -> Iterator[Figure]:
             )
             for one in content["finalists"]
         ],
-        {"xaxis": {"title": "round", "dtick": 1}, "yaxis": {"title": f"{aim.what}, {unit}"}},
+        layout,
     )
 
 
@@ -78,6 +90,7 @@ def _head(content: Content) -> Iterator[str]:
         content["slo"] or "",
     ]
     runs = tune_report.judged_runs(content, content["taken"])
-    yield heading(words, verdict_of(runs), doubted=is_doubted(runs))
+    verdict = "INVALID" if tune_report.missed_slo(content) else verdict_of(runs)
+    yield heading(words, verdict, doubted=is_doubted(runs))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
-    yield from page.conclusion([*lines, *tune_report.conclusion(content)])
+    yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

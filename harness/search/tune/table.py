@@ -91,14 +91,33 @@ def against(gain: GainEntry | None) -> str:
 
 
 def headline(content: Content) -> str:
-    """States the plan to take and its measured number."""
-    taken, aim = content["taken"], Aim(**content["judged"])
-    if taken is None:
-        return "no plan was chosen"
-    return f"{aim.what} {aim.show(_means(content)[taken])} with {taken}, the plan to take; a plan is instances x threads"
+    """States the plan to take and its measured number, or that no plan meets the SLO."""
+    kind = f", {'the closest plan' if missed_slo(content) else 'the plan to take'}"
+    chosen = f"{kind}; a plan is instances x threads" if content["taken"] is not None else ""
+    return f"{outcome(content)}{chosen}"
 
 
-def conclusion(content: Content) -> Iterator[str]:
+def outcome(content: Content) -> str:
+    """States the chosen plan and its measured number."""
+    taken, aim, missed = content["taken"], Aim(**content["judged"]), missed_slo(content)
+    number = f"{aim.what} {aim.show(_means(content)[taken])} with {taken}" if taken else ""
+    return ": ".join(filter(None, (missed, number))) or "no plan was chosen"
+
+
+def missed_slo(content: Content) -> str:
+    """States that no plan, or not the chosen plan, meets the SLO by which plans are judged; "" if it does."""
+    slo, taken, means = content["slo"], content["taken"], _means(content)
+    if means and min(means.values()) > bound_ns(content):
+        return f"no plan met {slo}"
+    missed = taken is not None and means[taken] > bound_ns(content)
+    return f"{taken} misses {slo}" if missed else ""
+
+
+def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[str]:
+    """below_headline: whether `headline` precedes, which already states a missed SLO."""
+    if not below_headline and (missed := missed_slo(content)):
+        rate = " at the rate of the judged runs" if content["rate_per_s"] else ""
+        yield f"{'warning':<12}{missed}{rate}"
     if content["taken"] is not None:
         yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
@@ -122,7 +141,8 @@ def _gain(content: Content) -> str:
     if over is None:
         why = default["failed"] or "too few rounds measured both plans"
         return f"not measured for {default['plan']}, the plan without tuning: {why}"
-    span = f"{over['low']:.3f} to {over['high']:.3f}"
+    format_ = ".3f" if over["high"] < 10 else ".3g"
+    span = f"{over['low']:{format_}} to {over['high']:{format_}}"
     if over["low"] <= 1 <= over["high"]:
         return (
             f"not shown: {taken} is {span} times as good as {default['plan']}, the plan without "
@@ -174,8 +194,8 @@ def _why_best(content: Content, best: str, second: str, over: GainEntry) -> str:
     """States the reason why the best plan is chosen although it is not measurably better than the next plan. over: the
     gain of the best plan over the next.
     """
-    means, bound_ns = _means(content), _bound_ns(content)
-    if means[best] <= bound_ns < means[second]:
+    means = _means(content)
+    if means[best] <= bound_ns(content) < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
         return f"no other plan is significantly better than {best}"
@@ -185,16 +205,10 @@ def _why_best(content: Content, best: str, second: str, over: GainEntry) -> str:
 
 
 def _warnings(content: Content) -> Iterator[str]:
-    slo, taken, aim = content["slo"], content["taken"], Aim(**content["judged"])
-    means, bound_ns = _means(content), _bound_ns(content)
-    if means and min(means.values()) > bound_ns:
-        rate = " at the rate of the judged runs" if content["rate_per_s"] else ""
-        yield f"{'warning':<12}no plan met {slo}{rate}"
-    elif taken is not None and means[taken] > bound_ns:
-        yield f"{'warning':<12}{taken} misses {slo}: its {aim.what} is {aim.show(means[taken])}"
+    slo, taken = content["slo"], content["taken"]
     runs = [run["reasons"] for run in judged_runs(content, taken)]
     missed = sum("slo-missed" in reasons for reasons in runs)
-    if missed and bound_ns == math.inf:
+    if missed and bound_ns(content) == math.inf:
         yield (
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: Offline "
             "latency grows with the number of samples (--queries)"
@@ -216,7 +230,7 @@ def _means(content: Content) -> dict[str, float]:
     return {plan: mean for plan, mean in means if mean is not None}
 
 
-def _bound_ns(content: Content) -> float:
+def bound_ns(content: Content) -> float:
     """Returns the SLO's bound if placements are judged by the SLO's percentile; otherwise returns infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns

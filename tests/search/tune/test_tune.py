@@ -40,7 +40,7 @@ from harness.search.tune.candidates import (
     layouts,
 )
 from harness.search.tune.decision import Finalist, decide, to_drop
-from harness.search.tune.page import figures
+from harness.search.tune.page import articles, figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
@@ -335,8 +335,15 @@ def test_doubts_of_the_runs_that_judged_are_counted(
 def test_slo_that_no_rate_meets_is_reported(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")[0] == 0
+    """Bug: the page was VALID, and its headline stated "the plan to take"."""
+    slow = Machine(lambda _c: 50e6)
+    status, content = tuned(slow, *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
     assert "no plan met p99=10ms at the rate of the judged runs" in capsys.readouterr().out
+    (article,) = articles(content)
+    assert ">INVALID<" in article.head[0]
+    assert re.search("No plan met .* the closest plan", " ".join(article.head))
+    assert "bound" in [shape["name"] for shape in article.figures[1].layout["shapes"]]
 
 
 def test_plan_that_misses_the_slo_is_not_taken_if_another_meets_it(
