@@ -118,6 +118,10 @@ class Entry(NamedTuple):
     def is_unfinished(self) -> bool:
         return self.path.endswith(PARTIAL)
 
+    def is_in_progress(self, root: Path) -> bool:
+        """Returns whether a process on this machine still writes the folder."""
+        return self.is_unfinished and run_folder.is_in_progress(root / self.path)
+
 
 class Missing(Exception):
     """Raised if the folder contains no such run or study."""

@@ -1,6 +1,7 @@
 """Makes the pages about finished runs: list, run, comparison, history, Pareto, studies, machines."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -78,10 +79,10 @@ class Views:
             for path, s in states.items()
             if isinstance(s, Snapshot)
         }
-        broken = [
-            (e.path, e.problem) for e in entries.values() if e.problem and e.path not in running
-        ]
+        loading = dict(self._loading(running))
+        broken = [(e.path, e.problem) for e in entries.values() if e.problem]
         broken += [(path, why) for path, why in states.items() if isinstance(why, str)]
+        broken = [(path, why) for path, why in broken if path not in running.keys() | loading]
         return render(
             "runs.html",
             title=f"Runs in {self._root.name}",
@@ -96,11 +97,25 @@ class Views:
             last_page=last_page,
             sorts=SORTS,
             running=running,
-            searches=_searches(running),
+            loading=loading,
             broken=broken[:MOST_LISTED],
             broken_count=len(broken),
             is_cut=len(entries) >= MOST_ENTRIES,
         )
+
+    def _loading(self, running: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yields each folder in progress without a state of its own, and what its process does."""
+        searches = {str(up) for path in running for up in PurePosixPath(path).parents}
+        for path in searches:
+            if path.endswith(PARTIAL):
+                yield path, "all its runs"
+        entries = self._index.entries()
+        with os.scandir(self._root) as found:
+            names = {one.name for one in found if one.name.endswith(PARTIAL)}
+        for name in names.difference(searches, running):
+            if run_folder.is_in_progress(self._root / name):
+                is_run = name in entries and entries[name].study is None
+                yield name, "loading the model" if is_run else "in progress"
 
     def run(self, path: str) -> str:
         entry = self._index.entry(path)
@@ -203,6 +218,7 @@ class Views:
             for e in self._index.entries().values()
             if e.study is not None and e.inside is None
         ]
+        in_progress = {e.path for e, _ in every if e.is_in_progress(self._root)}
         found = [
             (entry, about)
             for entry, about in every
@@ -220,6 +236,7 @@ class Views:
                 "model": sorted({model for _, about in every for model in about.models}),
             },
             rows=found[:MOST_LISTED],
+            in_progress=in_progress,
             total=len(every),
             left_out=max(0, len(found) - MOST_LISTED),
         )
@@ -238,6 +255,7 @@ class Views:
             "study.html",
             title=path,
             entry=entry,
+            is_in_progress=entry.is_in_progress(self._root),
             runs=inside[:MOST_LISTED],
             # An unfinished study may have runs that its own table does not list yet.
             has_run_table=not entry.is_unfinished
@@ -266,9 +284,3 @@ def _workload(row: Row) -> Selection:
         model=row["model"],
         machine=row["host"] or "-",
     )
-
-
-def _searches(running: Iterable[str]) -> list[str]:
-    """Returns the unfinished folders that contain a run in progress."""
-    folders = {str(up) for path in running for up in PurePosixPath(path).parents}
-    return sorted(folder for folder in folders if folder.endswith(PARTIAL))

@@ -1,6 +1,9 @@
 """Creates result folders. While a folder is incomplete, its name ends in `.partial`."""
 
+import fcntl
+import os
 import re
+import weakref
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +44,9 @@ FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers"
 PERFORMANCE = FOLDERS["performance"]
 
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
 class ResultFolder:
     """A folder that is named `path` while it is written, and `final` once it is complete."""
 
@@ -73,6 +79,7 @@ class ResultFolder:
             raise ConfigError(
                 f"{self.path} cannot be created ({e.strerror}): pass {option} elsewhere"
             ) from e
+        self._unlock = weakref.finalize(self, os.close, _locked(self.path))
 
     def subfolder(self, role: str) -> Path:
         """Creates the folder for a LoadGen run. Raises OSError if the result folder was removed."""
@@ -97,6 +104,7 @@ class ResultFolder:
         if (self.path / RESULT).is_file():
             digests.write(self.path)
         self.path.rename(self.final)
+        self._unlock()
         link = self.final.parent / LATEST
         with suppress(OSError):  # the link is only a convenience
             # The harness made the link, and may replace it, only if the link points to a sibling folder.
@@ -104,6 +112,33 @@ class ResultFolder:
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
         return self.final
+
+
+def _locked(folder: Path) -> int:
+    """Returns a file descriptor that locks the folder until it is closed, or until this process ends. Some network file
+    systems have no locks: on these, `is_in_progress` is always False.
+    """
+    lock = os.open(folder, _FOLDER)
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def is_in_progress(folder: Path) -> bool:
+    """Returns whether a process still writes the folder. Returns False for a link or a missing folder."""
+    try:
+        lock = os.open(folder, _FOLDER | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
 
 
 def is_study(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from harness.browse import comparisons, index, studies
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
 from harness.browse.index import STUDIES
+from harness.browse.live import watching
 from harness.browse.texts import brief
 from harness.cli.main import main
 from harness.core.codes import CODES
@@ -25,6 +26,7 @@ from harness.results.pages import page as pages
 from harness.results.pages.page import Figure, plotly_script, typeset
 from harness.results.pages.report import article
 from harness.results.run_files import read_files
+from harness.results.run_folder import ResultFolder
 from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
@@ -379,6 +381,25 @@ def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
     assert '<span class="chip quiet">finished</span>' in text
     # The time leads to the study, too.
     assert re.search(r'class="moment"><a href="/study/two">\d{4}-', text)
+
+
+def test_a_study_that_a_process_still_writes_is_running_from_its_first_second(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: a running `machine` was "unfinished", and a `tune` that still made bare loops was not listed at all."""
+    study = ResultFolder(results / "night")
+    now = '<a href="/live/night.partial">night</a>'
+    assert now in page(client, "/")
+    assert "RUNNING" in page(client, "/live/night.partial")
+    made_studies(results)
+    (results / "one.partial/peak.json").rename(study.path / "peak.json")
+    running = '<a class="chip running" href="/live/night.partial">running</a>'
+    assert running in page(client, "/studies")
+    assert "<h1>peak · server ort digits" in page(client, "/live/night.partial")
+    del study  # as at the end of its process
+    assert now not in page(client, "/")
+    assert running not in page(client, "/studies")
+    assert watching.NOT_WRITTEN in page(client, "/live/night.partial")
 
 
 @pytest.mark.parametrize(

@@ -186,10 +186,11 @@ class Chart {
     return found.filter((part) => part.length);
   }
 
-  // The last point; after the end of the run, the last point with values.
+  // The last point; between two runs, and after the end, the last point with values.
   latest() {
-    const valued = hasEnded && points.findLast((one) => Object.keys(this.values(one)).length);
-    return valued || points[points.length - 1];
+    const last = points[points.length - 1];
+    const isPast = hasEnded || !Object.keys(last.charts).length;
+    return (isPast && points.findLast((one) => Object.keys(this.values(one)).length)) || last;
   }
 
   name_series(limits) {

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.browse import studies
 from harness.browse.index import Entry
 from harness.browse.live.snapshots import Snapshot
 from harness.browse.studies import read
@@ -22,18 +23,23 @@ class Heading(NamedTuple):
     """Texts from the folder, not escaped."""
 
     title: str = ""
-    """Scenario, backend, model and dataset; empty for a search."""
+    """Scenario, backend, model and dataset; for a study, its verb and what it measures. Empty if unknown."""
     question: str = ""
     plan: str = ""
     """Planned length and SLO; empty if unknown."""
+    so_far: str = ""
+    """The result of a study so far; empty for a run."""
 
 
 def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
-    """Returns the heading for a run's page. entry: the run's folder; for None or a search, the heading is empty.
+    """Returns the heading for the page of a run or study. entry: its folder; for None, the heading is empty.
 
     state: the run's state, which contains the bound and the rate that the harness chose; None before the first query.
     """
-    if entry is None or entry.row is None or entry.study is not None:
+    if entry is not None and entry.study is not None:
+        about = studies.summary(root, entry)
+        return Heading(f"{entry.study} · {about.workload}", so_far=about.outcome)
+    if entry is None or entry.row is None:
         return Heading()
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
     title = " · ".join(dict.fromkeys(names))

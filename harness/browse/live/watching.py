@@ -49,12 +49,14 @@ MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
 """Points are stored for at most this many folders. A new folder replaces the folder that was read least recently."""
 
+MOST_DONE = 5
+"""The live page of a study lists at most this many of its finished runs, because the charts stand below them."""
+
 MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
-BETWEEN_RUNS = (
-    "no run of this search is in progress: the next one is loading, or the search was stopped"
-)
+BETWEEN_RUNS = "loading the next run"
+NOT_WRITTEN = "no run of this study is in progress: it was stopped, or runs on another machine"
 
 
 class Past:
@@ -188,7 +190,8 @@ class Watching:
         """Raises Missing if the folder contains neither a run nor a search."""
         entries = self._index.entries()
         has_ended = may_have_ended and path.removesuffix(PARTIAL) in entries
-        if path not in entries and not has_ended and not self._runs_inside(path):
+        is_known = path in entries or has_ended or self._runs_inside(path)
+        if not is_known and not self._has_only_begun(path):
             raise Missing(path)
 
     async def events(self, path: str) -> AsyncIterator[str]:
@@ -246,7 +249,14 @@ class Watching:
         entry = self._index.entries().get(path)
         if entry is not None and entry.notes_endpoint:
             return False
-        return bool(self._runs_inside(path)) or (entry is not None and entry.study is not None)
+        if entry is None:
+            return bool(self._runs_inside(path)) or self._has_only_begun(path)
+        return entry.study is not None or bool(self._runs_inside(path))
+
+    def _has_only_begun(self, path: str) -> bool:
+        """Returns whether a study is in progress that has no files yet."""
+        is_unknown = path.endswith(PARTIAL) and path not in self._index.entries()
+        return is_unknown and "/" not in path and run_folder.is_in_progress(self._index.root / path)
 
     def _runs_inside(self, path: str) -> list[Entry]:
         """Returns the runs in progress below an unfinished folder, newest first."""
@@ -264,7 +274,8 @@ class Watching:
         verdict = reason = study = None
         doubts = ""
         is_between = problem == BETWEEN_RUNS
-        state = past.state if is_between else past.last
+        is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
+        state = past.last
         disturbance = "" if problem else _disturbance(past)
         shown: Sequence[Tile] = ()
         if state is not None and state.has_begun:
@@ -278,7 +289,8 @@ class Watching:
             "panel.html",
             state=state,
             run=past.run if past.run != path else "",
-            problem=problem,
+            problem=NOT_WRITTEN if is_stopped else problem,
+            is_loading=is_between and not is_stopped,
             is_between=is_between,
             heading=self._heading(path, state),
             tiles=tiles.html(shown),
@@ -288,6 +300,7 @@ class Watching:
             disturbance="" if verdict else disturbance,
             study=study,
             finished=url("study" if study else "run", finished),
+            path=path,
         )
 
     def _heading(self, path: str, state: Snapshot | None) -> Heading:
@@ -307,10 +320,12 @@ class Watching:
         return row["verdict"], reason, row["doubts"], final
 
     def _done(self, path: str) -> str:
-        """Renders a search's finished runs, oldest first."""
+        """Renders a search's last finished runs, newest first."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
-        return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])
+        return render(
+            "done.html", done=[e.row for e in inside if e.row is not None], most=MOST_DONE
+        )
 
 
 def _disturbance(past: Past) -> str:

@@ -98,10 +98,15 @@ def headline(content: Content) -> str:
 
 
 def outcome(content: Content) -> str:
-    """States the chosen plan and its measured number."""
-    taken, aim, missed = content["taken"], Aim(**content["judged"]), missed_slo(content)
-    number = f"{aim.what} {aim.show(_means(content)[taken])} with {taken}" if taken else ""
-    return ": ".join(filter(None, (missed, number))) or "no plan was chosen"
+    """States the chosen plan and its measured number; without a chosen plan, the best plan so far."""
+    aim, means = Aim(**content["judged"]), _means(content)
+    if not means:
+        return "no plan was chosen"
+    taken = content["taken"]
+    plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
+    number = f"{aim.what} {aim.show(means[plan])} with {plan}"
+    missed = missed_slo(content)
+    return ": ".join(filter(None, (missed, "" if taken else "best plan so far", number)))
 
 
 def missed_slo(content: Content) -> str:
