@@ -104,7 +104,7 @@ class Views:
         )
 
     def _loading(self, running: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yields each folder in progress without a state of its own, and what its process does."""
+        """Yields each folder in progress that serves no state, and what its process does."""
         searches = {str(up) for path in running for up in PurePosixPath(path).parents}
         for path in searches:
             if path.endswith(PARTIAL):

@@ -383,9 +383,7 @@ def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
     assert re.search(r'class="moment"><a href="/study/two">\d{4}-', text)
 
 
-def test_a_study_that_a_process_still_writes_is_running_from_its_first_second(
-    results: Path, client: TestClient
-) -> None:
+def test_a_study_that_a_process_still_writes_is_running(results: Path, client: TestClient) -> None:
     """Bug: a running `machine` was "unfinished", and a `tune` that still made bare loops was not listed at all."""
     study = ResultFolder(results / "night")
     now = '<a href="/live/night.partial">night</a>'

@@ -110,7 +110,7 @@ def outcome(content: Content) -> str:
 
 
 def missed_slo(content: Content) -> str:
-    """States that no plan, or not the chosen plan, meets the SLO by which plans are judged; "" if it does."""
+    """States that no plan, or not the chosen plan, meets the SLO that judges plans; "" if the chosen plan meets it."""
     slo, taken, means = content["slo"], content["taken"], _means(content)
     if means and min(means.values()) > bound_ns(content):
         return f"no plan met {slo}"
