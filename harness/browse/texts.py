@@ -77,6 +77,16 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
+
+
+def _own_name(path: str) -> str:
+    """Returns what a folder's path states beyond its workload and start: nothing if the harness chose the name; for a
+    run of a study, its path in the study's folder.
+    """
+    first, _, rest = path.partition("/")
+    return rest if run_folder.TIMED.fullmatch(first) else path
+
+
 _ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
@@ -94,7 +104,7 @@ _ENVIRONMENT.filters |= {
         else "a code that this version does not know"
     ),
     "year": lambda text: text[:4],
-    "untimed": lambda path: path[21:] if run_folder.TIMED.fullmatch(path) else path,
+    "own_name": _own_name,
     "short_digests": lambda text: None if text is None else _html(short_digests(visible(text))),
     "second": lambda text: text[:19].replace("T", " "),
     "moment": lambda text: text[:16].replace("T", " "),
@@ -105,7 +115,6 @@ _ENVIRONMENT.filters |= {
 _ENVIRONMENT.filters["chips"] = lambda codes: _html(with_meanings(visible(codes)))
 _ENVIRONMENT.filters["short"] = run_name
 _ENVIRONMENT.tests["in_search"] = lambda path: f"{PARTIAL}/" in path
-_ENVIRONMENT.tests["timed"] = lambda path: run_folder.TIMED.fullmatch(path) is not None
 
 
 def render(template: str, **values: Any) -> str:
