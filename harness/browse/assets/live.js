@@ -96,7 +96,8 @@ class Chart {
   }
 
   draw() {
-    if (!this.series.length) return;
+    // A single point would be an empty chart.
+    if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
     this.figure.hidden = false;
     waiting.hidden = true;
     const width = Math.max(this.svg.clientWidth, 240);
@@ -197,12 +198,13 @@ class Chart {
     const at = pointed === null ? this.latest() : nearest(pointed);
     const rows = [...places(this.series)].map(([name, place]) => {
       const row = document.createElement("li");
+      const kind = judged(this.values(at)[name], limits[name]);
       const swatch = row.appendChild(document.createElement("span"));
-      swatch.className = `swatch s${place % 8}`;
+      swatch.className = `swatch s${place % 8} ${kind}`; // as the line at this point
       row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
       const number = row.appendChild(document.createElement("b"));
       number.textContent = shown(this.values(at)[name], this.unit);
-      number.className = judged(this.values(at)[name], limits[name]);
+      number.className = kind;
       return row;
     });
     for (const [name, value] of Object.entries(limits)) {

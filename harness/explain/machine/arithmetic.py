@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from harness.core.units import counted, show_percent
 from harness.explain.machine import record
@@ -81,21 +82,49 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 NO_RATE = "no rate was measured"
 
 
+class QuotedPeak(NamedTuple):
+    name: str
+    """Precision, or "memory"."""
+    rate: str
+    """Rate with its unit."""
+    threads: int
+    variation: float | None
+    """Coefficient of variation of the repetitions; None if there was only one repetition."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.variation is not None and self.variation > UNEVEN
+
+
+def quoted_peaks(content: Content) -> list[QuotedPeak]:
+    """Returns the highest rate of each precision, highest first, and then of the memory."""
+    points = [point for point in record.points(content) if not point.missing]
+    variations = {point.name: point.variation for point in points}
+    best: dict[str, tuple[peaks.Peak, int]] = {}
+    for (precision, threads), peak in peaks.arithmetic(points).items():
+        if precision not in best or peak.per_s > best[precision][0].per_s:
+            best[precision] = peak, threads
+    copies = [(peak, threads) for threads, peak in peaks.memory(points).items()]
+    found = sorted(best.items(), key=lambda one: -one[1][0].per_s)
+    found += [("memory", max(copies))] if copies else []
+    return [
+        QuotedPeak(name, show_cell(peak.per_s, _unit(name)), threads, variations[peak.point])
+        for name, (peak, threads) in found
+    ]
+
+
+def _unit(name: str) -> str:
+    if name == "memory":
+        return "B/s"
+    return "OP/s" if name.startswith("int") else "FLOP/s"
+
+
 def peaks_line(content: Content) -> str:
     """States the highest rate of each precision and of the memory in one sentence; '' if no rate was measured."""
-    points = [point for point in record.points(content) if not point.missing]
-    best: dict[str, tuple[float, int]] = {}
-    for (precision, threads), peak in peaks.arithmetic(points).items():
-        best[precision] = max(best.get(precision, (0.0, 0)), (peak.per_s, threads))
-    parts = [
-        f"{name} {show_cell(per_s, 'FLOP/s')} on {counted(threads, 'thread')}"
-        for name, (per_s, threads) in sorted(best.items(), key=lambda one: -one[1][0])
-    ]
-    copies = [(peak.per_s, threads) for threads, peak in peaks.memory(points).items()]
-    if copies:
-        per_s, threads = max(copies)
-        parts.append(f"memory {show_cell(per_s, 'B/s')} on {counted(threads, 'thread')}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{one.name} {one.rate} on {counted(one.threads, 'thread')}"
+        for one in quoted_peaks(content)
+    )
 
 
 def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:

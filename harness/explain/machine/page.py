@@ -5,9 +5,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_MS, counted
+from harness.core.units import NS_PER_MS, counted, show_percent
 from harness.explain.machine import record
-from harness.explain.machine.arithmetic import NO_RATE, Key, best_points, peaks_line
+from harness.explain.machine.arithmetic import NO_RATE, Key, QuotedPeak, best_points, quoted_peaks
 from harness.explain.machine.record import Content
 from harness.explain.machine.tables import tables
 from harness.machine.characterise import peaks
@@ -15,11 +15,12 @@ from harness.machine.characterise.arithmetic.libraries.operations import PRECISI
 from harness.machine.characterise.arithmetic.segments import WAYS
 from harness.machine.characterise.measured import Measured, of
 from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
-from harness.results.pages import page
+from harness.results.pages import page, tiles
 from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars, line, rounded
 from harness.results.pages.report import show_time
+from harness.results.pages.tiles import Tile
 
 PAGE = "machine.html"
 _G = 1e-9
@@ -36,8 +37,10 @@ def articles(content: Content) -> list[Article]:
 
 def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
-    yield heading(["Machine", machine["cpu"]])
-    yield page.headline(peaks_line(content) or NO_RATE)
+    quoted = quoted_peaks(content)
+    is_doubted = any(one.is_doubtful for one in quoted)
+    yield heading(["Machine", machine["cpu"]], "", doubted=is_doubted)
+    yield tiles.html([_tile(one) for one in quoted]) or page.headline(NO_RATE)
     cores = counted(machine["cores_usable"], "core")
     yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})
     plan = content["plan"]
@@ -49,6 +52,13 @@ def _head(content: Content) -> Iterator[str]:
         f'<p class="quiet">{escape(show_time(content["started"]))}; {at_most}{repeats} per point, '
         f"{plan['point_ns'] / 1e6:g} ms in total; {escape(content['units'])}</p>"
     )
+
+
+def _tile(one: QuotedPeak) -> Tile:
+    about = counted(one.threads, "thread")
+    if one.variation is not None:
+        about += f", CV {show_percent(one.variation)}"
+    return Tile(one.name, one.rate, about, is_doubtful=one.is_doubtful)
 
 
 def _tail(content: Content) -> Iterator[str]:
