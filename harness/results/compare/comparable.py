@@ -8,7 +8,7 @@ from harness.core import registry
 from harness.core.config.parse import RAMP
 from harness.core.number_types import number_type
 from harness.core.registry import SCENARIOS
-from harness.core.units import show_percent
+from harness.core.units import counted, show_percent
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
@@ -163,10 +163,14 @@ def _arrival_refusals(
         sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
     )
     if ours != theirs:
-        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
+        ours_shown, theirs_shown = (counted(len(side), "seed") for side in (ours, theirs))
+        if len(ours) == len(theirs):  # the last digits differ; the rest would only fill the line
+            ours_shown, theirs_shown = (
+                ", ".join(f"…{seed[-6:]}" for seed in side) for side in (ours, theirs)
+            )
         remedy = "make the same number of --repeats on both sides"
-        text = f"arrivals: schedule seeds {seeds}: {remedy}"
-        yield Refusal("schedule seeds", _text(ours), _text(theirs), remedy, text)
+        text = f"arrivals: schedule seeds differ ({ours_shown} and {theirs_shown}): {remedy}"
+        yield Refusal("schedule seeds", ours_shown, theirs_shown, remedy, text)
 
 
 def _model_refusals(

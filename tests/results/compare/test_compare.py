@@ -902,7 +902,7 @@ def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
     for name, status in (("single-stream", 0), ("offline", 0), ("server", 4)):
         sides = [reseeded(FOLDERS / name, tmp_path / f"{name}-{seed}", seed) for seed in (1, 2)]
         printed = prints("compare", f"{sides[0]},{sides[1]}", FOLDERS / name, status=status)
-        assert ("refused   arrivals: schedule seeds " in printed) == (status == 4)
+        assert ("refused   arrivals: schedule seeds differ " in printed) == (status == 4)
         assert ("differs   schedule_seed: " in printed) == (status == 4)
 
 
