@@ -37,7 +37,7 @@ def one(
         "setting": SEQUENTIAL.format(graph=graph, precision=precision),
         "change": f"graph={graph} precision={precision}",
         "verdict": verdict,
-        "realised": {"gain": gain},
+        "realised": {"gain": gain, "low": None, "high": None},
         "needs": needs,
         "accuracy": {"broken": broken, "score": score} if precision == "int8" else None,
     }
@@ -110,7 +110,8 @@ def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
     commands = apply.commands(document, tmp_path)
     assert [label for label, _ in commands] == ["take it", "prove it"]
     for label, command in commands:
-        assert f"<p>{label.capitalize()}:</p>{command_html(command)}" in head
+        lines = command.replace(" && ", " &&\n")
+        assert f"<p>{label.capitalize()}:</p>{command_html(lines)}" in head
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
@@ -129,7 +130,10 @@ def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
 
 def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None:
     """Bug: the list of studies named threads=2, which was undecided, instead of int8, which was 75 % faster."""
-    top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
+    top = {
+        **one("off", verdict="undecided"),
+        "realised": {"gain": 0.1, "low": None, "high": None, "pairs": 7},
+    }
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content: Any = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
     assert conclusion(content) == (

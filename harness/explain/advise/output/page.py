@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS, counted, show_ns
-from harness.explain.advise.content import Content, Layer
+from harness.explain.advise.content import AdviceEntry, Content, Layer, Realised
 from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
@@ -43,17 +43,7 @@ def articles(advice: Content, folder: Path) -> list[Article]:
 def figures(advice: Content) -> Iterator[Figure]:
     """Yields the plots for which numbers exist."""
     if ranked := advice["advice"]:
-        yield bars_in_rows(
-            "Advice: predicted and realised",
-            "Share of the time saved; a negative share means slower.",
-            {"title": "time saved, %"},
-            [one["change"] for one in ranked],
-            {
-                "predicted": [one["gain"] * 100 for one in ranked],
-                "realised": [one["realised"] and one["realised"]["gain"] * 100 for one in ranked],
-            },
-            "group",
-        )
+        yield _gains(ranked)
     layers = advice["layers"][:_MOST_LAYERS]
     yield bars_in_rows(
         "Layers, alone",
@@ -82,6 +72,40 @@ def figures(advice: Content) -> Iterator[Figure]:
     weights = advice["parts"].get("weights")
     if isinstance(weights, list) and any("histogram" in row for row in weights):
         yield _weights([row for row in weights if "histogram" in row])
+
+
+def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
+    made = bars_in_rows(
+        "Advice: predicted and realised",
+        "Share of the time saved; a negative share means slower. A thin line is the 95 % interval, which is cut off at "
+        "-100 %; if it contains 0, the gain is undecided.",
+        {"title": "time saved, %"},
+        [one["change"] for one in ranked],
+        {
+            "predicted": [one["gain"] * 100 for one in ranked],
+            "realised": [one["realised"] and one["realised"]["gain"] * 100 for one in ranked],
+        },
+        "group",
+    )
+    measured = [one["realised"] for one in ranked if one["realised"]]
+    data = [
+        {**trace, "error_x": _whiskers(measured)} if trace["name"] == "realised" else trace
+        for trace in made.data
+    ]
+    return made._replace(data=data)
+
+
+def _whiskers(measured: Sequence[Realised]) -> Mapping[str, Any]:
+    """Returns the distances from each measured gain to the ends of its interval, in percentage points."""
+    below, above = [], []
+    for one in measured:
+        low, high = (
+            advise_report.share_saved(end) if end else one["gain"]
+            for end in (one["low"], one["high"])
+        )
+        below.append(rounded((one["gain"] - max(low, min(one["gain"], -1.0))) * 100))
+        above.append(rounded((high - one["gain"]) * 100))
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "width": 4}
 
 
 def _ms(ns: float | None) -> float | None:
@@ -144,7 +168,8 @@ def _head(advice: Content, folder: Path) -> Iterator[str]:
     setting = ", ".join([advice["runtime"], advice["now"]])
     yield from page.labelled([f"{'setting':<12}{setting}", *notes])
     for label, command in apply.commands(advice, folder):
-        yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(command)}"
+        lines = command.replace(" && ", " &&\n")
+        yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(lines)}"
     for one in advice["questions"]:
         asked = escape(f"{one['question']} {one['asked']}")
         yield f"<p><strong>{asked}</strong><br>{escape(one['answer'])}</p>"

@@ -173,6 +173,8 @@ def conclusion(advice: Content) -> str:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
         return top + outcome(advice).removeprefix("* ")
     gain = show_percent(apply.realised_gain(best), 1)
+    if interval := _interval(best["realised"]):
+        gain = f"{gain} ({interval})"
     needs = f"; decide first {best['needs']}" if best["needs"] else ""
     return f"{best['change']} saves {gain} of the time, as measured{needs}"
 
@@ -190,7 +192,12 @@ def _interval(realised: Realised | None) -> str | None:
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
     ends = realised["low"], realised["high"]
-    return " to ".join(show_percent(1 - 1 / end, 1, signed=True) for end in ends)
+    return " to ".join(show_percent(share_saved(end), 1, signed=True) for end in ends)
+
+
+def share_saved(ratio: float) -> float:
+    """Returns the share of the time that is saved. ratio: time before divided by time after."""
+    return 1 - 1 / ratio
 
 
 def _layers(rows: Sequence[Layer]) -> Iterator[str]:
