@@ -23,7 +23,7 @@ from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.page import Figure
-from harness.results.pages.plots import line, rounded
+from harness.results.pages.plots import band, line, rounded
 from harness.results.pages.runs.rows import ESTIMATE
 from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
@@ -244,21 +244,25 @@ def figures(content: Content) -> Iterator[Figure]:
         return
     unit, scale = ("ms", 1 / NS_PER_MS) if number["unit"] == "ns" else (number["unit"], 1.0)
     runs = range(1, len(number["values"]) + 1)
-    low, high = number["interval"]
+    ends = [0.5, len(runs) + 0.5]
+    low, high = (v * scale for v in number["interval"])
+    values = [rounded(v, scale) for v in number["values"]]
     drawn = [
-        line("run", runs, [rounded(v, scale) for v in number["values"]], mode="markers"),
-        *(
-            line(text, [0.5, len(runs) + 0.5], [rounded(v, scale)] * 2, mode="lines", line=look)
-            for text, v, look in (
-                ("geometric mean", number["mean"], {"width": 2}),
-                ("upper end", high, {"dash": "dash", "width": 1}),
-                ("lower end", low, {"dash": "dash", "width": 1}),
-            )
-        ),
+        line("run", runs, values, mode="markers", marker={"size": 10}),
+        line("geometric mean", ends, [rounded(number["mean"], scale)] * 2, mode="lines"),
     ]
-    axes = {"xaxis": {"title": "run", "dtick": 1}, "yaxis": {"title": f"{name}, {unit}"}}
+    known = [low, high, *filter(None, values)]
+    margin = (max(known) - min(known)) * 0.05
+    layout = {
+        "xaxis": {"title": "run", "dtick": 1},
+        "yaxis": {
+            "title": f"{name}, {unit}",
+            "range": [min(known) - margin, max(known) + margin],  # includes the band
+        },
+        "shapes": [band(low, high)],
+    }
     level = show_percent(content["level"])
-    yield Figure("Runs", f"The dashed lines are the ends of the {level} interval.", drawn, axes)
+    yield Figure("Runs", f"Grey: the {level} interval of the mean.", drawn, layout)
 
 
 def _rows(content: Content) -> Iterator[list[str]]:

@@ -459,7 +459,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     assert typeset(told) in page(client, "/studies")
     study = page(client, "/study/again")
     assert f'<p class="headline">{typeset(told)}</p>' in study
-    assert "The dashed lines are the ends of the 95\u00a0% interval." in study
+    assert "Grey: the 95\u00a0% interval of the mean." in study
     assert (
         '<dt>Doubt</dt><dd class="doubts"><span class="chip uncertain" tabindex="0">drift<' in study
     )

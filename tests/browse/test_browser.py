@@ -284,7 +284,7 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
 
 def test_a_run_links_to_its_report_and_its_history(page: Page, address: str) -> None:
     page.goto(f"{address}/?text=name")
-    page.get_by_role("link", name=ODD).click()
+    page.get_by_role("row", name=ODD).get_by_role("link", name="server").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("server")
     page.goto(f"{address}/run/server")
     expect(page.locator(".plot .main-svg").first).to_be_visible()

@@ -221,18 +221,16 @@ _SECTION = re.compile(r'(?<!<summary>)<h2 id="([^"]+)">(.*?)</h2>')
 """Matches the heading of a section that is not folded."""
 
 _FEWEST_LISTED = 6
-"""A list of links appears above the plots if at least this many sections follow the plots."""
+"""A list of links appears above the plots if there are at least this many plots and sections."""
 
 
 def article_html(article: Article, first_plot: int) -> Iterator[str]:
     """Yields the article's HTML. first_plot: number of plots on the page before the article."""
     yield "<article>"
     yield from article.head
-    sections = _SECTION.findall("".join(article.tail))
     # The page of a run has links to all its sections in the head.
-    if len(sections) >= _FEWEST_LISTED and 'class="sections"' not in "".join(article.head):
-        links = "".join(f'<a href="#{key}">{title}</a>' for key, title in sections)
-        yield f'<nav aria-label="tables">{links}</nav>'
+    if 'class="sections"' not in "".join(article.head):
+        yield from _links(article, first_plot)
     yield '<div class="plots">'
     for i, (figure, wide) in enumerate(_with_widths(article.figures), first_plot):
         yield f'<section{wide}><h2 id="figure-{i}">{escape(figure.title)}</h2>'
@@ -246,6 +244,19 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
     yield "</div>"
     yield from article.tail
     yield "</article>"
+
+
+def _links(article: Article, first_plot: int) -> Iterator[str]:
+    """Yields links to the plots and the open sections of a long page. Of a plot and a table with one title, the plot is
+    linked.
+    """
+    titles = (figure.title for figure in article.figures)
+    keys = {escape(title): f"figure-{i}" for i, title in enumerate(titles, first_plot)}
+    for key, title in _SECTION.findall("".join(article.tail)):
+        keys.setdefault(title, key)
+    if len(keys) >= _FEWEST_LISTED:
+        links = "".join(f'<a href="#{key}">{title}</a>' for title, key in keys.items())
+        yield f'<nav aria-label="Sections">{links}</nav>'
 
 
 def _with_widths(figures: Sequence[Figure]) -> Iterator[tuple[Figure, str]]:

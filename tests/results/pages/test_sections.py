@@ -6,7 +6,15 @@ from html import escape
 import pytest
 
 from harness.core.codes import CODES
-from harness.results.pages.page import LONG, labelled, section, with_meanings
+from harness.results.pages.page import (
+    LONG,
+    Article,
+    Figure,
+    article_html,
+    labelled,
+    section,
+    with_meanings,
+)
 from harness.results.pages.plots import shortened
 from harness.results.pages.tables import Table, columns, with_intervals
 
@@ -26,6 +34,19 @@ def test_only_a_long_table_is_folded() -> None:
     assert long.startswith('<details class="long"><summary><h2 id="runs">Runs</h2>')
     assert f"{LONG + 1} rows" in long
     assert long.endswith("</details>")
+
+
+@pytest.mark.parametrize(("plots", "tables"), [(2, 3), (3, 3), (6, 0), (0, 6)])
+def test_a_long_page_has_links_to_its_plots_and_tables(plots: int, tables: int) -> None:
+    """Bug: pages of 4,000 px had no links, because only tables counted."""
+    figures = [Figure(f"Plot {i}", "", [], {}) for i in range(plots)]
+    tail = [f'<h2 id="t{i}">Table {i}</h2>' for i in range(tables)]
+    tail += ['<h2 id="same">Plot 0</h2>'] * (plots > 0)  # the table of a plot
+    html = "".join(article_html(Article([], figures, tail), 4))
+    links = re.findall('<a href="#(.*?)">(.*?)</a>', html)
+    expected = [(f"figure-{i + 4}", f"Plot {i}") for i in range(plots)]
+    expected += [(f"t{i}", f"Table {i}") for i in range(tables)]
+    assert links == (expected if plots + tables >= 6 else [])
 
 
 def test_a_small_table_stays_a_table_on_a_phone() -> None:
