@@ -30,8 +30,8 @@ from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
-from harness.search.grid.view.page import Look, all_points, articles, key, looks_of
-from harness.search.grid.view.report import headline
+from harness.search.grid.view.page import Look, _is_flat, all_points, articles, key, looks_of
+from harness.search.grid.view.report import _in_words, headline
 from harness.search.grid.view.view import View, stored_view, strangers
 from tests.builders.edited import edit
 from tests.builders.refusals import Said
@@ -613,6 +613,24 @@ def test_front_holds_the_cells_that_no_other_beats() -> None:
     fast = row(accuracy=98.0, precision="int8", batch_p50_ns=1e6, throughput_per_s=200.0)
     worse = row(accuracy=98.0, precision="fp16", batch_p50_ns=3e6, throughput_per_s=90.0)
     assert tables.front([slow, fast, worse]) == {slow.cell: None, fast.cell: None, worse.cell: slow}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (Number(14_925.3, "samples/s"), "14,925 samples/s"),
+        (Number(0.0415, "ms"), "41.5 us"),
+        (Number(112.68, "MB"), "112.7 MB"),
+    ],
+)
+def test_the_front_states_the_numbers_of_its_cells(number: Number, text: str) -> None:
+    assert _in_words(number) == text
+
+
+def test_memory_that_hardly_differs_is_not_plotted() -> None:
+    """Bug: an axis from 112.5 to 115 MB made a difference of 2 % look like a cliff."""
+    assert _is_flat([112.5, 113.0, 115.0])
+    assert not _is_flat([112.5, 120.0])
 
 
 def test_lines_of_a_framework_have_one_colour() -> None:

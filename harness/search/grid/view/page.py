@@ -285,6 +285,8 @@ def _fronts(view: View) -> Iterator[Figure]:
         both = [one for own in lines.values() for one in own]
         if min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2:
             continue
+        if y == "memory" and _is_flat([b.value for _, _, b in both]):
+            continue
         yield Figure(
             f"{y.capitalize()} against {x}",
             "A line connects the batch sizes of one way to run the model. On the front: no other cell is at least as "
@@ -296,6 +298,14 @@ def _fronts(view: View) -> Iterator[Figure]:
                 **_LEGEND,
             },
         )
+
+
+FLAT = 0.05
+"""Memory is plotted only if the cells differ by at least this share. An axis over less makes 2 % look like a cliff."""
+
+
+def _is_flat(values: Sequence[float]) -> bool:
+    return min(values) > (1 - FLAT) * max(values)
 
 
 _GREY = "#57606a"

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import counted, show_percent, show_rate, show_si
+from harness.core.units import NS_PER_MS, counted, show_ns, show_percent, show_rate, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
+from harness.results.numbers import Number
 from harness.results.optimal_batch import GAIN
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, without_empty
@@ -312,6 +313,13 @@ def _fastest(view: View) -> Iterator[Table]:
     yield Table("fastest", title, "", heads, rows)
 
 
+def _in_words(number: Number) -> str:
+    if number.unit == "ms":
+        return show_ns(number.value * NS_PER_MS)
+    digits = ",.0f" if number.value >= 1000 else ".4g"
+    return f"{number.value:{digits}} {number.unit}"
+
+
 def _front(view: View) -> Iterator[Table]:
     beaten = tables.front(view.ranked)
     best = [row for row in view.ranked if beaten[row.cell] is None]
@@ -319,8 +327,11 @@ def _front(view: View) -> Iterator[Table]:
         return
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
     about = "no other cell beats these in every number"
-    rows: list[list[TableCell]] = [
-        [" ".join(_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows))]
-        for row in best
-    ]
-    yield Table("front", f"on the front of {', '.join(kinds)}", about, columns("cell"), rows)
+    rows: list[list[TableCell]] = []
+    for row in best:
+        found = tables.numbers(row)
+        cell = " ".join(_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows))
+        shown = (_in_words(found[kind]) if kind in found else None for kind in kinds)
+        rows.append([cell, *shown])
+    heads = [Column("cell"), *(Column(kind, "count") for kind in kinds)]
+    yield Table("front", f"on the front of {', '.join(kinds)}", about, heads, rows)
