@@ -440,6 +440,13 @@ def test_repeats_of_a_configuration_are_one_row_with_median_and_range(results: P
     assert (one["x"], one["error_x"]["array"], one["error_x"]["arrayminus"]) == ([1010], [10], [10])
     assert two["error_x"]["visible"] is False
     assert plot.layout["xaxis"]["title"] == "throughput (higher is better), samples/s"
+    assert plot.layout["yaxis"]["dtick"] == 1  # Bug: of seven names, four were shown.
+
+
+def test_a_single_configuration_has_no_plot(results: Path) -> None:
+    """Bug: the axis of a single configuration made its noise look large."""
+    (page,) = set_of(results, *(configured(day, 1000 + day, 5) for day in (10, 11)))
+    assert not page.figures
 
 
 @pytest.mark.parametrize(("rate", "front"), [(1050, 2), (1200, 1)])

@@ -180,7 +180,11 @@ def _figures(
     beaten_by: Sequence[Configuration | None],
     addresses: Addresses,
 ) -> Iterator[Figure]:
-    """Yields a plot per pair of numbers that differ; if only one number differs, a plot of this number."""
+    """Yields a plot per pair of numbers that differ; if only one number differs, a plot of this number; nothing for a
+    single configuration, whose axis would make its noise look large.
+    """
+    if len(found) < 2:
+        return
     names = [
         name
         for name in _names(found)
@@ -229,7 +233,7 @@ def _strip(
         data,
         {
             "xaxis": _axis(name, found),
-            "yaxis": {"title": "", "type": "category", "autorange": "reversed"},
+            "yaxis": {"title": "", "type": "category", "autorange": "reversed", "dtick": 1},
             "showlegend": False,
         },
         tall(len(data)) / 2,
