@@ -73,7 +73,7 @@ def _head(profiled: Profiled) -> Iterator[str]:
     lines = list(headline(profiled))
     if profiled.level is not None:
         _, name, _, whole_ns = _boxes(profiled)[0]
-        whole = f"{show_ns(whole_ns)} per {name}"
+        whole = f"mean {show_ns(whole_ns)} per {name}"
         lines = [one.replace(_MOST_TIME, f"{_MOST_TIME}{whole}; ", 1) for one in lines]
     yield from page.conclusion(lines, "most time")
     about = (content.get("model") or {}).get("about") or {}

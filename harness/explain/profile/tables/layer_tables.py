@@ -17,7 +17,7 @@ from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
 from harness.explain.profile.tables.work_checks import doubts
 from harness.models.graph.flops import missing_text
 from harness.results.evidence.stages import Completions
-from harness.results.pages.tables import Cell, Column, Table, columns
+from harness.results.pages.tables import Cell, Column, Table, columns, show_cell
 
 Content = Mapping[str, Any]
 """The content of profile.json."""
@@ -345,13 +345,18 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(layers):,}"],
-        ["bytes per call", f"{level.moved_bytes / 1e6:.4g} MB"],
+        ["bytes per call", show_cell(level.moved_bytes, "bytes")],
     ]
     if is_known:
         macs = sum(node.macs or 0 for node in nodes) / batch
-        rows.append(["MACs per sample", f"{macs / 1e9:.4g} G"])
-        rows.append(["FLOPs per call", f"{flops / 1e9:.4g} G"])
-        rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
+        rows.append(["MACs per sample", show_cell(macs, "MAC")])
+        rows.append(["FLOPs per call", show_cell(float(flops), "FLOP")])
+        rows.append(
+            [
+                "rate",
+                f"{show_cell(flops / ns * 1e9, 'FLOP/s')}: FLOPs of the file / unprofiled latency",
+            ]
+        )
     if is_known and (moved := level.moved_bytes):
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.stats import median_interval, trimmed_mean
-from harness.core.units import counted, show_ns, show_percent
+from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
@@ -222,7 +222,7 @@ def _model_tables(content: Content) -> Iterator[Table]:
     fastest = max(throughput, key=lambda b: throughput[b])
     notes = [
         _optimal_batch(throughput, uncertainty),
-        f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
+        f"highest throughput {show_rate(throughput[fastest])} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
     heads = columns(
