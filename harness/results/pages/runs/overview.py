@@ -71,7 +71,7 @@ def first_articles(
         ]
         head.append(table(page.heads, rows, cards=True))
     single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
-    head += _single(page, single, addresses)
+    head += _single(page, single, addresses, is_all=not several)
     if len(several) > MOST:
         missing = counted(len(several) - MOST, f"more {page.single}")
         are = "is" if len(several) - MOST == 1 else "are"
@@ -87,12 +87,14 @@ def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
 
 
 def _single(
-    page: Overview, found: Sequence[tuple[str, Row]], addresses: Addresses
+    page: Overview, found: Sequence[tuple[str, Row]], addresses: Addresses, *, is_all: bool
 ) -> Iterator[str]:
-    """Yields a folded list of the groups with one run. found: their headings and runs."""
+    """Yields a list of the groups with one run, which is folded unless the page has nothing else. found: their headings
+    and runs.
+    """
     if not found:
         return
-    yield f"<details><summary>{counted(len(found), page.single)} with a single run</summary>"
+    yield f"<details{' open' if is_all else ''}><summary>{counted(len(found), page.single)} with a single run</summary>"
     rows = [
         (title, linked(row, addresses), with_meanings(row["verdict"]), main_text(row))
         for title, row in found
