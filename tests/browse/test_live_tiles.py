@@ -54,6 +54,8 @@ def test_a_token_run_has_its_tokens_and_token_times() -> None:
     times = {"ttft": buckets([0.1] * 200), "tpot": buckets([0.01] * 200)}
     state = look(1.0, token_times=times, token_bounds_s=[("TTFT p90", 0.05)])
     found = shown(state, tokens=512.0)
+    # Bug: the page emphasised the latency of whole answers, which no SLO limits.
+    assert next(iter(found)) == "p90 TTFT so far"
     assert found["Tokens in the last second"].number == "512 tokens/s"
     assert found["p90 TTFT so far"].is_bad
     assert found["p90 TTFT so far"].about.startswith("above the 50 ms allowed; p50 ")

@@ -22,6 +22,7 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
     """
     one, many = ("sample", "samples") if state.counts_samples else ("query", "queries")
     times = [*_latencies(state), *_tokens(state, latest)]
+    times.sort(key=lambda tile: not (tile.is_good or tile.is_bad))  # times with a bound come first
     found = [one._replace(is_good=one.is_good and not is_disturbed) for one in times]
     found += _rate(state, latest, many)
     found.append(Tile("Answered", counted(int(state.completed), one, many)))
