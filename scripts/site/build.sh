@@ -7,7 +7,7 @@ pages=$(mktemp -d)
 trap 'rm -rf -- "$pages"' EXIT
 
 cd -- "$here/../.."
-git ls-files -z -- '*.md' docs examples harness/results/result.schema.json ':!docs/figures/README.md' |
+git ls-files -z -- '*.md' docs examples harness/results/result.schema.json benchmarks/results ':!docs/figures/README.md' |
     xargs -0 cp --parents -t "$pages" --
 sphinx-build -q -W --keep-going -c "$here" "$pages" "$out"
 cp -- "$out/README.html" "$out/index.html"

@@ -14,7 +14,7 @@ project = "mlperf-harness"
 project_copyright = ""
 extensions = ["myst_parser"]
 root_doc = "README"
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = project
@@ -47,6 +47,11 @@ def _read(app: Any, page: str, source: list[str]) -> None:
     elif page == "docs/decisions/README":
         names = {path.stem for path in (root / page).parent.glob("*.md")} - {"README"}
         source[0] += _pages("Decisions", sorted(names))
+    # A code host reads the anchor as HTML; MyST finds only anchors in its own syntax.
+    source[0] = _ANCHOR.sub(r"[]{#\1}", source[0])
+
+
+_ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 
 
 def setup(app: Any) -> None:
