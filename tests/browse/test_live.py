@@ -213,6 +213,24 @@ def pointed(event: str) -> list[dict[str, Any]]:
     return points
 
 
+def test_the_numbers_of_the_previous_run_stay_until_the_next_one_begins() -> None:
+    """Bug: the numbers vanished while the next run of a search loaded, and then showed the rate of the previous run
+    beside the requested rate of the next.
+    """
+    past = watching.Past()
+    for at_s, completed in ((1.0, 100.0), (2.0, 200.0)):
+        past.add("a", look(at_s, completed, elapsed_s=at_s))
+    assert past.latest("rate", "answered") == 100
+    loading = look(3.0, elapsed_s=0.0)._replace(phase="")
+    past.add("b", loading)
+    assert past.begun is not None
+    assert past.begun.completed == 200
+    assert past.latest("rate", "answered") == 100
+    past.add("b", look(60.0, 10, elapsed_s=30.0))
+    assert past.begun.completed == 10
+    assert past.latest("rate", "answered") is None
+
+
 def test_a_search_is_watched_over_all_its_runs(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,8 @@ class Past:
         """The current state; None if it could not be read."""
         self.last: Snapshot | None = None
         """The latest state that could be read."""
+        self.begun: Snapshot | None = None
+        """The latest state after a first query. While the next run of a study loads, it belongs to the previous run."""
         self.run = ""
         """Folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
@@ -83,12 +85,7 @@ class Past:
         """Folder of the latest run whose performance phase was seen."""
 
     def add(self, run: str, state: Snapshot) -> None:
-        if state.phase == "performance":
-            self._measured = run
-        if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
-            self._recent.clear()
-            self._mark = _mark(run, state)
-        self.state, self.last, self.run = state, state, run
+        self._enter(run, state)
         if not self._is_drawn(state):
             return
         elapsed_s = state.elapsed_s or 0.0
@@ -112,6 +109,17 @@ class Past:
         if self._mark is not None:
             self._append(opening(recent, self._origin_s))
         self._append(point(recent, self._origin_s))
+
+    def _enter(self, run: str, state: Snapshot) -> None:
+        """Stores the state, and begins a curve with a mark if the run or its phase is new."""
+        if state.phase == "performance":
+            self._measured = run
+        if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
+            self._recent.clear()
+            self._mark = _mark(run, state)
+        self.state, self.last, self.run = state, state, run
+        if state.has_begun:
+            self.begun = state
 
     def _is_drawn(self, state: Snapshot) -> bool:
         """Returns whether the curves continue with the state of `run`. Once all samples are answered, they end, because
@@ -144,10 +152,11 @@ class Past:
             return list(self.points)[len(self.points) - new :]
 
     def latest(self, chart: str, series: str) -> float | None:
-        """Returns a value from the last point that contains values; None if this point lacks the value, or if the
-        curves omit the current phase.
+        """Returns a value from the last point that contains values; None if this point lacks the value, if the curves
+        omit the current phase, or if they do not show the current run or phase yet.
         """
-        if self.last is not None and self._is_omitted(self.last):
+        is_new = self._mark is not None and self.begun is self.last
+        if is_new or (self.last is not None and self._is_omitted(self.last)):
             return None
         found = (one["charts"] for one in reversed(self.points) if one["charts"])
         charts: Mapping[str, Any] = next(found, {})
@@ -278,8 +287,8 @@ class Watching:
         state = past.last
         disturbance = "" if problem else _disturbance(past)
         shown: Sequence[Tile] = ()
-        if state is not None and state.has_begun:
-            shown = live_tiles(state, past.latest, is_disturbed=bool(disturbance))
+        if past.begun is not None:
+            shown = live_tiles(past.begun, past.latest, is_disturbed=bool(disturbance))
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
@@ -292,6 +301,7 @@ class Watching:
             problem=NOT_WRITTEN if is_stopped else problem,
             is_loading=is_between and not is_stopped,
             is_between=is_between,
+            is_past=is_between or past.begun is not state,
             heading=self._heading(path, state),
             tiles=tiles.html(shown),
             verdict=verdict,

@@ -120,11 +120,15 @@ def _unit(name: str) -> str:
 
 
 def peaks_line(content: Content) -> str:
-    """States the highest rate of each precision and of the memory in one sentence; '' if no rate was measured."""
-    return ", ".join(
-        f"{one.name} {one.rate} on {counted(one.threads, 'thread')}"
-        for one in quoted_peaks(content)
-    )
+    """States the highest rate of each precision and of the memory in one sentence, with the variation of a doubtful
+    one; '' if no rate was measured.
+    """
+    return ", ".join(map(_in_words, quoted_peaks(content)))
+
+
+def _in_words(one: QuotedPeak) -> str:
+    doubt = f" (CV {show_percent(one.variation)})" if one.variation and one.is_doubtful else ""
+    return f"{one.name} {one.rate} on {counted(one.threads, 'thread')}{doubt}"
 
 
 def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:

@@ -16,7 +16,7 @@ from harness.results.pages.page import Article
 from harness.results.pages.runs.configurations import beats
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import pareto
-from harness.results.pages.runs.rows import load_text, numbers, reports_in, run_name
+from harness.results.pages.runs.rows import load_text, named, numbers, reports_in, run_name
 from harness.results.pages.runs.rows import shown as cell_of
 from tests.builders.refusals import Said
 from tests.builders.result import stored_result
@@ -441,6 +441,19 @@ def test_repeats_of_a_configuration_are_one_row_with_median_and_range(results: P
     assert two["error_x"]["visible"] is False
     assert plot.layout["xaxis"]["title"] == "throughput (higher is better), samples/s"
     assert plot.layout["yaxis"]["dtick"] == 1  # Bug: of seven names, four were shown.
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("2026-11-30T01-02-03Z-server-ort-digits", "2026-11-30 01:02:09"),
+        ("2026-11-30T01-02-03Z-peak-ort/probes/03", "2026-11-30 01:02:09 probes/03"),
+        ("night/run-1", "night/run-1"),
+    ],
+)
+def test_a_name_has_the_start_or_what_the_user_chose(folder: str, name: str) -> None:
+    """Bug: on a phone, the path of a study's run pushed the verdict out of the table."""
+    assert named({"folder": folder, "started": "2026-11-30T01:02:09+00:00"}) == name
 
 
 def test_a_single_configuration_has_no_plot(results: Path) -> None:

@@ -102,14 +102,16 @@ def linked(row: Row, addresses: Addresses) -> str:
 
 
 def named(row: Row) -> str:
-    """Returns the recorded start of a run whose folder begins with a time; otherwise returns the folder.
+    """Returns the recorded start of a run whose folder begins with a time, for a run of a study with its path in the
+    study; otherwise returns the folder.
 
     A folder that a user named may begin with a different time than the start.
     """
     folder = str(row["folder"])
-    return (
-        str(row["started"])[:19].replace("T", " ") if run_folder.TIMED.fullmatch(folder) else folder
-    )
+    first, _, rest = folder.partition("/")
+    if not run_folder.TIMED.fullmatch(first):
+        return folder
+    return f"{str(row['started'])[:19].replace('T', ' ')} {rest}".rstrip()
 
 
 def run_name(folder: str) -> str:
