@@ -34,6 +34,9 @@ _BINS = 120
 _LEAST = 100
 """Minimum number of queries per interval of a percentile, on average. A p99 of fewer queries is their maximum."""
 
+_FEW = 2_000
+"""Up to this number of queries, each is a dot."""
+
 _LEAST_RATE = 25
 """Minimum number of queries per interval of a rate. With Poisson arrivals, a rate of 25 queries varies by 20 %."""
 
@@ -188,16 +191,15 @@ def _times(
     line if there are too few for percentiles over time. percentiles: share by the line's name; of: what a time
     belongs to, for the names of the dots.
     """
-    if len(at_s) <= POINTS:
+    width_s = _width_s([(at_s, times_ns)], _LEAST)
+    x, rows, _ = _binned(at_s, times_ns, width_s)
+    if len(at_s) <= _FEW:
         yield _dots(at_s, times_ns, f"each {of}")
-    else:
-        x, rows, _ = _binned(at_s, times_ns, float(at_s.max()) / _BINS)
+    else:  # in the intervals of the percentiles, so that no p99 exceeds the slowest time
         filled = [i for i, row in enumerate(rows) if len(row)]
         slowest_ns = np.array([rows[i][-1] for i in filled])
         yield _dots(np.array(x)[filled], slowest_ns, f"slowest {of}")
-    width_s = _width_s([(at_s, times_ns)], _LEAST)
     if width_s <= float(at_s.max()) / 2:
-        x, rows, _ = _binned(at_s, times_ns, width_s)
         for name, share in percentiles.items():
             yield {**_curve(x, _each(rows, share), name), "line": {"width": 2}}
 
