@@ -27,25 +27,21 @@ from tests.stand_ins.servers.certificate import self_signed
 
 SLOW = pytest.mark.slow
 QUERIES = 300
-PAUSE_S = 1.2
-"""Before the run, the client measures itself against the null server, so this server receives no request for a while.
-"""
+BEGUN = "*.partial/performance/run_1/mlperf_log_detail.txt"
+"""LoadGen writes this file just before the run's first query."""
 
 
-def in_the_run(behaviour: Any, every: int = 1, otherwise: Any = good) -> Any:
-    """Misbehaves at every `every`-th request of the run, but never before the run."""
+def in_the_run(folder: Path, behaviour: Any, every: int = 1, otherwise: Any = good) -> Any:
+    """Misbehaves at every `every`-th request of the run, but never before the run. folder: contains the run's folder."""
     lock = threading.Lock()
-    seen = {"at_s": time.monotonic(), "run": 0, "before": 0}
+    seen = 0
 
     def chosen(connection: Any, request: Any, nth: int) -> Any:
+        nonlocal seen
         with lock:
-            now_s = time.monotonic()
-            if seen["run"] or (seen["before"] > 16 and now_s - seen["at_s"] > PAUSE_S):
-                seen["run"] += 1
-            else:
-                seen["before"] += 1
-            seen["at_s"] = now_s
-            turn = seen["run"]
+            if seen or next(folder.glob(BEGUN), None) is not None:
+                seen += 1
+            turn = seen
         return (behaviour if turn and turn % every == 0 else otherwise)(connection, request, nth)
 
     return chosen
@@ -114,7 +110,7 @@ def is_whole(result: dict[str, Any]) -> None:
 def test_failed_requests_make_the_run_invalid(
     tmp_path: Path, behaviour: Behaviour, kinds: str, told: str
 ) -> None:
-    with BadServer(in_the_run(behaviour, 10)) as server:
+    with BadServer(in_the_run(tmp_path, behaviour, 10)) as server:
         status, result = ran(tmp_path / "run", server)
     assert status == 4
     is_whole(result)
@@ -143,7 +139,7 @@ def test_failed_requests_make_the_run_invalid(
     ],
 )
 def test_unusual_but_valid_http_causes_no_failure(tmp_path: Path, behaviour: Behaviour) -> None:
-    with BadServer(in_the_run(behaviour, 5)) as server:
+    with BadServer(in_the_run(tmp_path, behaviour, 5)) as server:
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] == 0, result["reasons"]
@@ -151,7 +147,7 @@ def test_unusual_but_valid_http_causes_no_failure(tmp_path: Path, behaviour: Beh
 
 @pytest.mark.slow
 def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.stale, 10)) as server:
+    with BadServer(in_the_run(tmp_path, bad.stale, 10)) as server:
         status, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert status == 4
@@ -190,7 +186,7 @@ def test_a_secret_echoed_by_the_server_is_neither_stored_nor_shown(
         bad.refuse(401, text=" ".join(encoded))(connection, request, nth)
 
     monkeypatch.setenv("SECRET", f"Bearer {secret}")
-    with BadServer(in_the_run(echo, 10)) as server:
+    with BadServer(in_the_run(tmp_path, echo, 10)) as server:
         status, result = ran(tmp_path / "run", server, "--header", "Authorization=env:SECRET")
     assert (status, result["client"]["failures"]) == (4, {"refused": QUERIES // 10})
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
@@ -206,7 +202,7 @@ def test_a_secret_echoed_by_the_server_is_neither_stored_nor_shown(
 def test_without_resending_a_lost_keep_alive_is_a_failure(
     tmp_path: Path, behaviour: Behaviour
 ) -> None:
-    with BadServer(in_the_run(behaviour, 10)) as server:
+    with BadServer(in_the_run(tmp_path, behaviour, 10)) as server:
         _, result = ran(tmp_path / "run", server, "--no-resend")
     is_whole(result)
     assert result["client"]["resent"] == 0
@@ -215,7 +211,7 @@ def test_without_resending_a_lost_keep_alive_is_a_failure(
 
 @pytest.mark.slow
 def test_a_frozen_server_times_out_and_the_run_ends(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.freeze, 30)) as server:
+    with BadServer(in_the_run(tmp_path, bad.freeze, 30)) as server:
         begin_s = time.monotonic()
         status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
         took_s = time.monotonic() - begin_s
@@ -228,7 +224,7 @@ def test_a_frozen_server_times_out_and_the_run_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_freezes_for_good_ends_the_run(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.freeze_all, 100)) as server:
+    with BadServer(in_the_run(tmp_path, bad.freeze_all, 100)) as server:
         status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
     assert status in (4, 5)
     assert result["verdict"] == "INVALID"
@@ -237,7 +233,7 @@ def test_a_server_that_freezes_for_good_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_restarts_loses_what_was_in_flight(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.restart(1.0), 150)) as server:
+    with BadServer(in_the_run(tmp_path, bad.restart(1.0), 150)) as server:
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
@@ -247,7 +243,7 @@ def test_a_server_that_restarts_loses_what_was_in_flight(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
-    with BadServer(in_the_run(bad.restart(3600), 100)) as server:
+    with BadServer(in_the_run(tmp_path, bad.restart(3600), 100)) as server:
         begin_s = time.monotonic()
         status, result = ran(tmp_path / "run", server)
         took_s = time.monotonic() - begin_s
@@ -347,7 +343,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
     monkeypatch.setenv("SSL_CERT_FILE", str(key.with_suffix(".crt")))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key)
-    with BadServer(in_the_run(bad.restart(1.0), 150), tls=context) as server:
+    with BadServer(in_the_run(tmp_path, bad.restart(1.0), 150), tls=context) as server:
         other = server.url.replace("localhost", "127.0.0.1")
         line = refusal(capsys, tmp_path / "other", other)
         assert "its certificate is not trusted: IP address mismatch" in line
@@ -459,7 +455,7 @@ def test_a_stall_counts_in_the_latency_of_all_waiting_queries(tmp_path: Path) ->
                 pass
         good(connection, request, nth)
 
-    once = in_the_run(stalls)
+    once = in_the_run(tmp_path, stalls)
     with BadServer(once) as server:
         words = ("--target-qps", "100", "--queries", "1000", "--connections", "256")
         command = [

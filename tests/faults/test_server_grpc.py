@@ -48,7 +48,7 @@ def test_failed_calls_make_the_run_invalid(
     tmp_path: Path, behaviour: Behaviour, kind: str, told: str
 ) -> None:
     every = 30
-    with GrpcServer(in_the_run(behaviour, every, sums)) as server:
+    with GrpcServer(in_the_run(tmp_path, behaviour, every, sums)) as server:
         status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
     assert status == 4
     is_whole(result)
@@ -69,7 +69,7 @@ def test_a_server_that_ends_within_the_run_is_given_up(tmp_path: Path) -> None:
         threading.Thread(target=server.stop).start()
         return sums(context, request, nth)
 
-    chosen = in_the_run(end, 100, sums)
+    chosen = in_the_run(tmp_path, end, 100, sums)
     server.infer = chosen
     with server:
         begin_s = time.monotonic()

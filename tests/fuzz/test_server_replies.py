@@ -151,7 +151,7 @@ def broken(seed: int) -> Behaviour:
     "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
 )
 def test_broken_bytes_of_replies_fail_only_their_samples(seed: int, tmp_path: Path) -> None:
-    with BadServer(in_the_run(broken(seed), 10)) as server:
+    with BadServer(in_the_run(tmp_path, broken(seed), 10)) as server:
         _, result = ran(tmp_path / "run", server, "--request-timeout", "3s")
     is_whole(result)
     failed = result["queries"]["samples_failed"]

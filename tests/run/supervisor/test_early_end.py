@@ -263,7 +263,7 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
         # container's memory.
         while Family(pids[0]).read()[ANONYMOUS] < 6 * 10**8:
             time.sleep(0.1)
-        time.sleep(2 * HOST_PERIOD_S)
+        time.sleep(5 * HOST_PERIOD_S)  # under load, some readings are late
         os.kill(pids[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
