@@ -386,6 +386,7 @@ class OpenAiRemote:
             "asked_as": sorted({self._model, *self._asked}),
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
+            "max_tokens_from": "option" if "max_tokens" in self._setup.options else "default",
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "body": self._sampling(),
             **({"fresh": self._fresh.seed} if self._fresh is not None else {}),

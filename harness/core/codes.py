@@ -330,6 +330,10 @@ _DOUBTS: _Rows = {
             "The coordinator's own queries ended before the run, so most or all of the load hosts' reports could not be checked.",
             "Read the text and the log of `coordinator`, and run again.",
         ),
+        "answers-cut": (
+            "More than 5 % of the answers ended at the default of `max_tokens`, so rates and costs describe shorter answers than your users get.",
+            "Set `--backend-option max_tokens=N` as your users do.",
+        ),
         "tokens-doubtful": (
             "The server's counts do not match its answers: hidden reasoning, chunks without text, more chunks than tokens, filler, or a wrong sum.",
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",

@@ -57,6 +57,9 @@ such tokens. ignore_eos forces a model to generate them.
 """
 
 FEWEST_ROWS = 5
+CUT_SHARE = 0.05
+"""The run gets a doubt if a larger share of the answers ended at the default of `max_tokens`."""
+
 HIT_SHARE = 0.05
 """The run gets a doubt if the server's metrics page shows a larger share of cached prompt tokens than HIT_SHARE
 although the replies report none. The page is judged only with at least FEWEST_ROWS readings.
@@ -84,12 +87,31 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
     yield from _ignored(counted)
     yield from _early(run, counted.get("streams") or {})
     yield from _other_model(about)
+    yield from _cut(run, counted, about)
     unfinished = counted.get("signs", {}).get(Sign.NO_ANSWER, 0)
     if unfinished and unfinished > NO_ANSWER_SHARE * counted["answers"]:
         yield Reason(
             "reasoning-cut",
             f"{unfinished:,} of {counted['answers']:,} answers end during or right after their reasoning, although the server "
             "reports that the model ended them",
+        )
+
+
+def _cut(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
+    """Yields a doubt if many answers ended at a `max_tokens` that nobody chose: rates and costs then describe shorter
+    answers than the users' answers.
+    """
+    is_chosen = about.get("max_tokens_from") != "default" or about.get("ignore_eos") == "on"
+    if run.done is None or is_chosen or "tokens" not in run.done.columns:
+        return
+    # A prompt may have its own limit.
+    full = int(np.count_nonzero(run.done.columns["tokens"] == about["max_tokens"]))
+    cut = min(full, counted.get("finish_reasons", {}).get("length", 0))
+    if cut and cut > CUT_SHARE * counted["answers"]:
+        yield Reason(
+            "answers-cut",
+            f"{cut:,} of {counted['answers']:,} answers ended at {about['max_tokens']} tokens, the default of "
+            "max_tokens: set --backend-option max_tokens=N as your users do",
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.core.codes import Reason
@@ -57,6 +58,29 @@ def test_shares_above_a_limit_are_doubts(told: dict[str, Any], expected: list[st
 
 def test_equal_answers_of_requests_that_ignore_the_end_are_expected() -> None:
     assert codes({"ignore_eos": "on"}, long_answered=40, alike_prompts=40) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "lengths", "expected"),
+    [
+        ({}, 36, ["answers-cut"]),
+        ({}, 35, []),
+        ({"max_tokens": 129}, 36, []),  # the prompts set limits of their own
+        ({"max_tokens_from": "option"}, 36, []),
+        ({"ignore_eos": "on"}, 36, []),
+    ],
+)
+def test_answers_that_end_at_the_default_limit_are_doubted(
+    changed: dict[str, Any], lengths: int, expected: list[str]
+) -> None:
+    """Bug: by default, each answer ended after 128 tokens, and the run had no doubt about its rates and costs."""
+    about = {"max_tokens": 128, "max_tokens_from": "default", "ignore_eos": "off"} | changed
+    run = remote(tokens={**TOKENS, "finish_reasons": {"length": lengths, "stop": 1}})
+    assert run.done is not None
+    tokens = np.full(len(run.done), 128)
+    done = replace(run.done, columns={**run.done.columns, "tokens": tokens})
+    found = token_counts.doubts(replace(run, done=done), about)
+    assert [doubt.code for doubt in found] == expected
 
 
 @pytest.mark.parametrize(
