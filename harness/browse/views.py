@@ -79,6 +79,8 @@ class Views:
             for path, s in states.items()
             if isinstance(s, Snapshot)
         }
+        shown = rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
+        inside = {row["folder"]: entries[row["folder"]].inside or "" for row in shown}
         loading = dict(self._loading(running))
         broken = [(e.path, e.problem) for e in entries.values() if e.problem]
         broken += [(path, why) for path, why in states.items() if isinstance(why, str)]
@@ -88,7 +90,8 @@ class Views:
             title=f"Runs in {self._root.name}",
             selection=selection,
             choices=choices(all_rows),
-            rows=rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE],
+            rows=shown,
+            studies={run: entries.get(study) for run, study in inside.items()},
             first=(number - 1) * PAGE_SIZE,
             found=len(rows),
             total=len(all_rows) if selection.inside else len(all_rows) - of_studies,

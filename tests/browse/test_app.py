@@ -346,7 +346,7 @@ def test_the_link_of_a_run_is_its_workload_and_a_chosen_name_follows(
     study.mkdir()
     (study / "peak.json").write_text("{}")
     (results / named).rename(study / "probes-03")
-    assert cell_of(f"{study.name}/probes-03") == f"digits · server · ort, {shown} probes-03"
+    assert cell_of(f"{study.name}/probes-03") == f"digits · server · ort, {shown} probes-03 peak"
 
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:

@@ -105,9 +105,9 @@ def _with_shares(shown: Table) -> Table:
     rows: list[list[Cell]] = []
     for row in shown.rows:
         cells: list[Cell] = []
-        for cell, share in zip(row, is_share, strict=True):
+        for cell, share, head in zip(row, is_share, shown.columns, strict=True):
             if not share:
-                cells.append(cell)
+                cells.append(show_cell(cell, head.unit))
             elif cell is not None:
                 cells[-1] = f"{cells[-1]}, {show_cell(cell, 'share')}"
         rows.append(cells)

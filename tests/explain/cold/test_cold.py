@@ -13,11 +13,12 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.explain.cold import summary
 from harness.explain.cold.formats.starts import FORMATS, Absent, find
-from harness.explain.cold.page import phases
+from harness.explain.cold.page import _with_shares, phases
 from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
+from harness.results.pages.tables import Table, columns
 from tests.builders.refusals import Said
 
 
@@ -189,3 +190,10 @@ def test_a_file_that_the_framework_refuses_leaves_no_folder(tmp_path: Path, refu
     words = ["cold", str(tmp_path / "net.onnx"), "--skip", "formats", "--out", str(tmp_path / "o")]
     assert "ONNX Runtime cannot load it" in refuses(*words, "--quiet")
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_a_time_without_an_interval_has_its_unit_beside_its_share() -> None:
+    """Bug: with one trial, the page showed `7237685, 62.9 %`."""
+    heads = columns("phase | cold [ns] | share cold [share] | warm [ns]")
+    shown = _with_shares(Table("phases", "Phases", "", heads, [["load", 7_237_685, 0.629, None]]))
+    assert [*shown.rows] == [["load", "7.24 ms, 62.9 %", "-"]]
