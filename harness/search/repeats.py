@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from harness.core.config.parse import parse_slos
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
 from harness.core.stats import LEVEL
@@ -23,7 +24,7 @@ from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.page import Figure
-from harness.results.pages.plots import band, line, rounded
+from harness.results.pages.plots import band, bound_line, line, rounded
 from harness.results.pages.runs.rows import ESTIMATE
 from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
@@ -236,6 +237,10 @@ def tables(content: Content) -> Iterator[Table]:
         yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 
+NEAR = 3
+"""The plot shows a bound up to this multiple of the largest value. A bound farther away would flatten the runs."""
+
+
 def figures(content: Content) -> Iterator[Figure]:
     """Yields a plot of the deciding number in each run, with its mean and interval; nothing without an interval."""
     name = content.get("deciding", "")
@@ -247,11 +252,17 @@ def figures(content: Content) -> Iterator[Figure]:
     ends = [0.5, len(runs) + 0.5]
     low, high = (v * scale for v in number["interval"])
     values = [rounded(v, scale) for v in number["values"]]
+    symbols = ["circle" if one == "VALID" else "x" for one in content["verdicts"]]
     drawn = [
-        line("run", runs, values, mode="markers", marker={"size": 10}),
+        line("run", runs, values, mode="markers", marker={"size": 10, "symbol": symbols}),
         line("geometric mean", ends, [rounded(number["mean"], scale)] * 2, mode="lines"),
     ]
     known = [low, high, *filter(None, values)]
+    bounds_ms = [
+        slo.bound_ns / NS_PER_MS for slo in parse_slos(content.get("slo") or "") if slo.name == name
+    ]
+    near_ms = [bound_ms for bound_ms in bounds_ms if bound_ms <= NEAR * max(known)]
+    known += near_ms
     margin = (max(known) - min(known)) * 0.05
     layout = {
         "xaxis": {"title": "run", "dtick": 1},
@@ -259,10 +270,11 @@ def figures(content: Content) -> Iterator[Figure]:
             "title": f"{name}, {unit}",
             "range": [min(known) - margin, max(known) + margin],  # includes the band
         },
-        "shapes": [band(low, high)],
+        "shapes": [band(low, high), *(one for ms in near_ms for one in bound_line(ms, "y"))],
     }
-    level = show_percent(content["level"])
-    yield Figure("Runs", f"Grey: the {level} interval of the mean.", drawn, layout)
+    about = f"Grey: the {show_percent(content['level'])} interval of the mean."
+    about += " A cross is an INVALID run." if "x" in symbols else ""
+    yield Figure("Runs", about, drawn, layout)
 
 
 def _rows(content: Content) -> Iterator[list[str]]:

@@ -260,3 +260,21 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert main(["compare", "all/run-*", "all/run-1"]) == 4
     assert "arrivals: schedule seeds" in capsys.readouterr().out
     assert main(["compare", "all/run-*", "all/run-1,all/run-2"]) == 0
+
+
+@pytest.mark.parametrize(("slo", "bounds"), [("p99=4ms", 1), ("p99=1s", 0), ("p90=4ms", 0)])
+def test_the_plot_shows_a_near_bound_and_invalid_runs(slo: str, bounds: int) -> None:
+    """Bug: an INVALID run looked like a VALID one, and the plot had no bound."""
+    number = {"unit": "ns", "values": [2e6, 5e6], "mean": 3e6, "interval": [2.4e6, 3.6e6]}
+    content: Any = {
+        "level": 0.95,
+        "slo": slo,
+        "verdicts": ["VALID", "INVALID"],
+        "deciding": "p99",
+        "numbers": {"p99": number},
+    }
+    (plot,) = repeats.figures(content)
+    assert plot.data[0]["marker"]["symbol"] == ["circle", "x"]
+    assert "A cross is an INVALID run." in plot.about
+    named = [shape for shape in plot.layout["shapes"] if shape.get("name") == "bound"]
+    assert len(named) == bounds
