@@ -7,6 +7,7 @@ import weakref
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from time import sleep
 
 from harness.core.files import PARTIAL, free_name, point_link
 from harness.errors import ConfigError
@@ -120,8 +121,16 @@ def _locked(folder: Path) -> int:
     """
     lock = os.open(folder, _FOLDER)
     with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # `is_in_progress` holds the lock for microseconds
+                sleep(0.001)
     return lock
+
+
+_TRIES = 100
 
 
 def is_in_progress(folder: Path) -> bool:

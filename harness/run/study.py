@@ -133,7 +133,7 @@ class Study(ABC, Generic[Options]):
             return e.exit_status
         except HarnessError as e:
             if self.folder.is_dir() and str(self.folder) not in str(e):
-                say(f"{self.folder} contains the runs before the error")
+                say(f"{self.folder} contains what was measured before the error")
             raise
         finally:
             self._seal()

@@ -208,7 +208,10 @@ def test_a_refused_second_run_names_the_folder_of_the_first(
     system = System(100.0, {2: ConfigError("no")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
     assert names(Path()) == ["all.partial"]
-    assert "harness: all.partial contains the runs before the error\n" in capsys.readouterr().err
+    assert (
+        "harness: all.partial contains what was measured before the error\n"
+        in capsys.readouterr().err
+    )
 
 
 def test_missing_module_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,16 +121,17 @@ def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
     last_s = max(float(at_s.max()) for at_s, _ in found.values())
     p99_s = _width_s(found.values(), _LEAST)
     rate_s = _width_s(found.values(), _LEAST_RATE)
+    has_line = p99_s <= last_s / 2
     latencies, rates = [], []
     for name, (at_s, latency_ns) in found.items():
-        if p99_s < last_s:
+        if has_line:
             x, rows, _ = _binned(at_s, latency_ns, p99_s)
             latencies.append(_curve(x, _each(rows, 0.99), name))
         else:
             latencies.append(_dots(at_s, latency_ns, name))
         x, _, per_s = _binned(at_s, latency_ns, rate_s)
         rates.append(_curve(x, digits(per_s), name))
-    title = "p99 latency, ms" if p99_s < last_s else "latency of each query, ms"
+    title = "p99 latency, ms" if has_line else "latency of each query, ms"
     panels = [
         _Panel(latencies, {"title": title, "type": "log"}, height=2),
         _Panel(rates, {"title": "queries/s", "rangemode": "tozero"}),
@@ -172,10 +173,10 @@ def _binned(
     at_s: Array, latency_ns: Array, width_s: float
 ) -> tuple[list[float], Sequence[Array], Array]:
     """Divides the time into equal intervals, and returns each interval's middle in s, the sorted latencies of the
-    queries completed in it, and queries/s. width_s: of an interval, approximately.
+    queries completed in it, and queries/s. width_s: least width of an interval.
     """
     last_s = max(float(at_s.max()), 1e-6)
-    bins = max(1, round(last_s / width_s))
+    bins = max(1, int(last_s / width_s + 1e-9))
     edges = np.linspace(0, last_s, bins + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, bins - 1)
     counts = np.bincount(which, minlength=bins)

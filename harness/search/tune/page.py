@@ -83,7 +83,7 @@ def _heat_map(content: Content) -> Figure:
 
 def _head(content: Content) -> Iterator[str]:
     words = [
-        "Tuned",
+        tune_report.head(content),
         content["scenario"],
         content["backend"],
         content["model"],

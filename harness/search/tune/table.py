@@ -14,9 +14,8 @@ from harness.search.tune.screening import NOT_TRIED
 
 
 def lines(content: Content, folder: Path) -> Iterator[str]:
-    head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
-    yield f"{head}  {'  '.join(words)}".rstrip()
+    yield f"{head(content).upper()}  {'  '.join(words)}".rstrip()
     for table in tables(content):
         yield ""
         yield from aligned(table.columns, table.rows)
@@ -25,6 +24,13 @@ def lines(content: Content, folder: Path) -> Iterator[str]:
     if content["taken"]:
         yield f"{'tuned':<12}{folder / 'tuned.yaml'}: a run with it: --config {folder / 'tuned.yaml'}"
     yield f"{'results':<12}{folder}"
+
+
+def head(content: Content) -> str:
+    """Returns the first words of the output and of the page's heading."""
+    if content["taken"] is None:
+        return "Not tuned"
+    return "SLO missed" if missed_slo(content) else "Tuned"
 
 
 def tables(content: Content) -> list[Table]:
@@ -68,7 +74,8 @@ def _finalists(content: Content) -> Table:
     rows: list[list[Cell]] = []
     for one in content["finalists"]:
         marks = ["not tuned"] if one["is_default"] else []
-        marks += ["<- taken"] if one["plan"] == content["taken"] else []
+        if one["plan"] == content["taken"]:
+            marks.append("<- closest" if missed_slo(content) else "<- taken")
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
         rows.append(
             [
@@ -150,8 +157,8 @@ def _gain(content: Content) -> str:
     span = f"{over['low']:{format_}} to {over['high']:{format_}}"
     if over["low"] <= 1 <= over["high"]:
         return (
-            f"not shown: {taken} is {span} times as good as {default['plan']}, the plan without "
-            f"tuning ({over['rounds']} rounds)"
+            f"not shown, so keep your present options: {taken} is {span} times as good as "
+            f"{default['plan']}, the plan without tuning ({over['rounds']} rounds)"
         )
     return (
         f"{taken} is {over['ratio']:.3f} times ({span}) as good as {default['plan']}, the plan "
@@ -186,7 +193,7 @@ def _why_none(content: Content) -> str:
         return f"no plan was chosen: every plan failed; {first['plan']}: {first['failed']}"
     most = max((len(one["values"]) for one in finalists if not one["failed"]), default=0)
     if most < 2:
-        return "no plan was chosen: no plan was judged twice"
+        return "no plan was chosen: the search ended before a plan was judged twice"
     aim = Aim(**content["judged"])
     full = [one for one in finalists if len(one["values"]) == most and not one["failed"]]
     means = _means(content)

@@ -508,7 +508,7 @@ def test_search_without_memory_for_a_full_run_ends_with_advice(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
-    kept = r"harness: found\.partial contains the runs before the error\n"
+    kept = r"harness: found\.partial contains what was measured before the error\n"
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(kept + told, capsys.readouterr().err)
     assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
