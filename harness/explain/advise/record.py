@@ -15,6 +15,11 @@ SCHEMA = {"schema_version": 1}
 FILE = "measured.json"
 
 
+def share_saved(ratio: float) -> float:
+    """Returns the share of the time that is saved. ratio: time before divided by time after."""
+    return 1 - 1 / ratio
+
+
 class RealisedGain(NamedTuple):
     """Speed-up of a setting relative to the current setting.
     ratio: median of now / other over the pairs.
@@ -31,7 +36,7 @@ class RealisedGain(NamedTuple):
     @property
     def gain(self) -> float:
         """Share of the time that is saved. Negative if the setting is slower."""
-        return 1 - 1 / self.ratio
+        return share_saved(self.ratio)
 
 
 class Record:

@@ -9,6 +9,7 @@ from harness.core.units import NS_PER_MS, counted, show_ns
 from harness.explain.advise.content import AdviceEntry, Content, Layer, Realised
 from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
+from harness.explain.advise.record import share_saved
 from harness.results.pages import page
 from harness.results.pages.heading import heading
 from harness.results.pages.page import Article, Figure, table
@@ -99,10 +100,7 @@ def _whiskers(measured: Sequence[Realised]) -> Mapping[str, Any]:
     """Returns the distances from each measured gain to the ends of its interval, in percentage points."""
     below, above = [], []
     for one in measured:
-        low, high = (
-            advise_report.share_saved(end) if end else one["gain"]
-            for end in (one["low"], one["high"])
-        )
+        low, high = (share_saved(end) if end else one["gain"] for end in (one["low"], one["high"]))
         below.append(rounded((one["gain"] - max(low, min(one["gain"], -1.0))) * 100))
         above.append(rounded((high - one["gain"]) * 100))
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "width": 4}

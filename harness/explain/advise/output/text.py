@@ -10,6 +10,7 @@ from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.content import Content, Layer, Realised
 from harness.explain.advise.output import apply
 from harness.explain.advise.predict import CLOCKS, WITHIN, WORTH
+from harness.explain.advise.record import share_saved
 from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
@@ -193,11 +194,6 @@ def _interval(realised: Realised | None) -> str | None:
         return None
     ends = realised["low"], realised["high"]
     return " to ".join(show_percent(share_saved(end), 1, signed=True) for end in ends)
-
-
-def share_saved(ratio: float) -> float:
-    """Returns the share of the time that is saved. ratio: time before divided by time after."""
-    return 1 - 1 / ratio
 
 
 def _layers(rows: Sequence[Layer]) -> Iterator[str]:
