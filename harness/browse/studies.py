@@ -131,6 +131,14 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         return [Article([title, reason], (), ())]
 
 
+def ended_early(root: Path, entry: Entry) -> str:
+    """Returns the reason why the study ended before it was complete; '' if it was completed or the reason is unknown."""
+    try:
+        return str(_content(root, entry).get("ended_early") or "")
+    except (OSError, HarnessError):
+        return ""  # the page already states why the file cannot be read
+
+
 def _link(study: str, run: str) -> RunLink:
     """Returns the link to a run's page. run: the run's folder in the study."""
     path = str(PurePosixPath(study) / run)

@@ -259,6 +259,7 @@ class Views:
             title=path,
             entry=entry,
             is_in_progress=entry.is_in_progress(self._root),
+            ended_early=studies.ended_early(self._root, entry),
             runs=inside[:MOST_LISTED],
             # An unfinished study may have runs that its own table does not list yet.
             has_run_table=not entry.is_unfinished

@@ -20,7 +20,7 @@ from harness.core.shown.cells import write_rows
 from harness.core.shown.private import own_command
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.core.units import counted, show_wait
-from harness.errors import ConfigError, HarnessError, RunInvalid, some_of
+from harness.errors import ConfigError, HarnessError, RunInvalid, one_line, some_of
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
@@ -39,9 +39,11 @@ _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 class Ended(Exception):
     """Raised if a run was stopped, or failed in a way that ends the study."""
 
-    def __init__(self, exit_status: int) -> None:
+    def __init__(self, exit_status: int, reason: str = "") -> None:
+        """reason: why the study ended, for its file."""
         super().__init__(exit_status)
         self.exit_status = exit_status
+        self.reason = reason
 
 
 def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
@@ -84,6 +86,7 @@ class Study(ABC, Generic[Options]):
         self._progress = Progress(quiet=quiet)
         self._pace = Pace()
         self._started = utc_text("milliseconds")
+        self._ended_early: str | None = None
         self._stopping = Stopping()
         self._begin()
 
@@ -128,15 +131,23 @@ class Study(ABC, Generic[Options]):
             with keep_or_remove(lambda: self.folder, self.has_measured):
                 return self.run()
         except (Ended, Stopped) as e:
+            self._end_early(e.reason.text if isinstance(e, Stopped) else e.reason)
             if e.exit_status >= INTERRUPT_EXIT and self.continuation and self.folder.exists():
                 say(f"stopped: {self.continuation.format(folder=self.folder)}")
             return e.exit_status
         except HarnessError as e:
+            self._end_early(one_line(e))
             if self.folder.is_dir() and str(self.folder) not in str(e):
                 say(f"{self.folder} contains what was measured before the error")
             raise
         finally:
             self._seal()
+
+    def _end_early(self, reason: str) -> None:
+        """Adds the reason why the study ended before it was complete to its file, if it has one."""
+        self._ended_early = reason or None
+        if reason and (self.folder / self.file).is_file():
+            self._save()
 
     def _open_seal(self) -> None:
         """Removes the seal of a continued study. First prints the files that changed after sealing, because a new seal
@@ -215,6 +226,8 @@ class Study(ABC, Generic[Options]):
         content = self.content()
         if (command := own_command(Path(self.file).stem)) is not None:
             content = {"command": command, **content}
+        if self._ended_early is not None:
+            content = {**content, "ended_early": self._ended_early}
         files.write_json(self.folder / self.file, content)
 
     def _new_folder(self, *words: str) -> run_folder.ResultFolder:
@@ -249,9 +262,10 @@ class Study(ABC, Generic[Options]):
         other = other_reason(finished.result)
         if other is None:
             return
+        reason = f"{other.code}: {other.text}"
         if other.code != INTERRUPTED:
-            say(f"{finished.folder}: {consequence}: {other.code}: {other.text}")
-        raise Ended(finished.status or RunInvalid.exit_status)
+            say(f"{finished.folder}: {consequence}: {reason}")
+        raise Ended(finished.status or RunInvalid.exit_status, reason)
 
 
 @contextmanager

@@ -173,7 +173,7 @@ def test_the_largest_batch_is_limited_by_the_journal() -> None:
 def _without_contradictions(values: dict[str, Any]) -> dict[str, Any]:
     one: dict[str, Any] = {"instances": None} if "stream" in values["scenario"] else {}
     if values["scenario"] != "server":
-        one |= {"dispatch": "greedy", "batch_wait_ns": 0}
+        one |= {"dispatch": "elastic", "batch_wait_ns": 0}
     if values["pin"]:
         one["oversubscribe"] = False
     return {**values, **one, **({"meter": ()} if values["mode"] == "accuracy" else {})}

@@ -97,7 +97,18 @@ def test_a_value_out_of_range_is_reported_in_one_line(
         ),
         (
             ("--scenario", "single-stream", "--dispatch", "deadline"),
-            "--dispatch deadline sets how batches are formed in --scenario server: drop it for single-stream",
+            "--dispatch sets how batches are formed in --scenario server: drop it for single-stream",
+        ),
+        (
+            ("--scenario", "offline", "--dispatch", "greedy"),
+            "--dispatch sets how batches are formed in --scenario server: drop it for offline",
+        ),
+        (
+            (*SERVER, "--slo", "p99=50ms", "--batch-wait", "50ms"),
+            (
+                "--batch-wait 50 ms is not shorter than the SLO p99=50ms, so a query could miss the SLO while its batch "
+                "waits: set a shorter --batch-wait, or add --dispatch deadline"
+            ),
         ),
         (
             (*SERVER, "--mlperf", "--queries", "5"),

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from harness.core import registry
 from harness.core.config.parse import Ramp
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.extras import how_to_install_packages
+from harness.core.units import show_duration
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import arrivals, user_conf
 from harness.loadgen.arrivals import Arrivals
@@ -82,6 +84,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     problems += before_run.problems(config)
     problems += _token_problems(config, model)
     problems += _stream_problems(config, model)
+    problems += _batch_wait_problems(config, model)
     if config.sign is not None and (problem := signature.problem(config.sign)):
         problems.append(problem)
     if config.user_conf is not None:
@@ -137,6 +140,22 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
         )
     if of_tokens and config.backend == "openai" and ("stream", "off") in config.backend_option:
         yield without_token_times(config, of_tokens[0])
+
+
+def _batch_wait_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    if config.mlperf or config.dispatch == "deadline":  # with deadline, the SLO limits the wait
+        return
+    scenario = registry.load("scenario", config.scenario)
+    slo = min(
+        (s for s in slos_of(scenario, config, model) if not s.of),
+        key=attrgetter("bound_ns"),
+        default=None,
+    )
+    if slo is not None and config.batch_wait_ns >= slo.bound_ns:
+        yield (
+            f"--batch-wait {show_duration(config.batch_wait_ns)} is not shorter than the SLO {slo}, so a query could miss the SLO "
+            "while its batch waits: set a shorter --batch-wait, or add --dispatch deadline"
+        )
 
 
 def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:

@@ -25,7 +25,15 @@ from harness.models.made.operators import work_of
 from harness.models.opened.remote import remote_problems
 from harness.models.precision.ways import BASELINE, way
 from harness.results.run_files import reading_run
-from harness.run.study import Ended, Study, show_result, unfit_options, write_csv, write_page
+from harness.run.study import (
+    Ended,
+    Study,
+    other_reason,
+    show_result,
+    unfit_options,
+    write_csv,
+    write_page,
+)
 from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
@@ -190,7 +198,8 @@ class _GridJob(Study[Grid]):
             self._absent[cell.key] = "; ".join(r["text"] for r in finished.result["reasons"])
         self._variants.pin(cell)
         if finished.status >= INTERRUPT_EXIT:
-            raise Ended(finished.status)
+            reason = other_reason(finished.result)
+            raise Ended(finished.status, reason.text if reason else "")
 
     def content(self) -> dict[str, Any]:
         return {

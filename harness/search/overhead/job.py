@@ -137,7 +137,7 @@ class _OverheadJob(Study[OverheadOptions]):
         codes = {reason["code"] for reason in run.result["reasons"]}
         if run.status not in (0, RunInvalid.exit_status) or INTERRUPTED in codes:
             self._check_answered(run, "the study ends here")
-            raise Ended(run.status)
+            raise Ended(run.status, "a run was stopped")
         self._runs[name] = run
         self._save()
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")

@@ -108,7 +108,6 @@ class PeakJob(Study[PeakOptions]):
         )
         self._probes: list[Probe] = []
         self._found: Found | None = None
-        self._ended_early: str | None = None
         self._fastest_ns: int | None = None
         self._best: tuple[float, Probe, Finished] | None = None
 

@@ -351,7 +351,7 @@ class _RuntimesJob(Study[Plan]):
         result = finished.result
         other = other_reason(result)
         if other is not None and other.code == INTERRUPTED:
-            raise Ended(finished.status or RunInvalid.exit_status)
+            raise Ended(finished.status or RunInvalid.exit_status, other.text)
         if result["verdict"] != "VALID":
             reasons = "; ".join(f"{each['code']}: {each['text']}" for each in result["reasons"])
             entry.failed = one_line(f"INVALID in round {number + 1}: {reasons}")

@@ -226,7 +226,7 @@ class _SweepJob(Study[SweepOptions]):
                     f"{job.folder}: no peak was found: pass --rate A..B in queries/s, which needs no peak"
                 )
             if status:
-                raise Ended(status)
+                raise Ended(status, "no peak was found, so the sweep has no rates")
             folder = job.folder
             for text in job.content()["warnings"]:
                 say(f"{folder}: {text}")

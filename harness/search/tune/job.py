@@ -97,7 +97,7 @@ class TuneJob(Study[TuneOptions]):
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Finds the plan. Returns 4 if no placement could be judged, and 0 otherwise."""
+        """Finds the plan. Returns 4 if no placement could be judged or the chosen plan misses the SLO, else 0."""
         try:
             with self._stopping.allowed():
                 preflight.obtain_model(self._config, self._model)
@@ -169,6 +169,7 @@ class TuneJob(Study[TuneOptions]):
         self._decision = decide(aim, self._finalists, bound_ns)
         self._save()
         if self._decision is None:
+            self._end_early("no plan could be judged: the finalists state why")
             return RunInvalid.exit_status
         plan = self._decision.taken.plan
         config = replace(
@@ -185,7 +186,7 @@ class TuneJob(Study[TuneOptions]):
             from harness.search.tune.page import write
 
             write_page(write, self.content(), self.folder)
-        return 0
+        return RunInvalid.exit_status if table.missed_slo(self.content()) else 0
 
     def content(self) -> Content:
         aim, decision = self._rounds.aim, self._decision

@@ -176,7 +176,7 @@ class Rounds:
         if other is None:
             return result
         if other.code == INTERRUPTED:
-            raise Ended(finished.status or RunInvalid.exit_status)
+            raise Ended(finished.status or RunInvalid.exit_status, other.text)
         one.failed = f"{other.code}: {other.text}"
         return None
 

@@ -27,6 +27,7 @@ def test_signal_ends_the_search_and_keeps_its_times(tmp_path: Path) -> None:
     assert done.printed.startswith("NOT TUNED")
     content = json.loads((tmp_path / "t.partial/tune.json").read_text())
     assert content["taken"] is None
+    assert content["ended_early"] == "stopped by SIGINT before the end of the run"
     assert all(one["passes"] for one in content["layouts"])
     assert gone(left)
 
@@ -37,4 +38,5 @@ def test_a_model_that_fails_in_every_layout_is_reported_in_one_line(tmp_path: Pa
     assert done.said.splitlines()[-1].startswith(f"harness: backend '{FAULTY}:RaisesInLoad'")
     content = json.loads((tmp_path / "t.partial/tune.json").read_text())
     assert all(one["failed"] for one in content["layouts"])
+    assert content["ended_early"].startswith(f"backend '{FAULTY}:RaisesInLoad'")
     assert "Traceback" in (tmp_path / "t.partial/bare/01.log").read_text()
