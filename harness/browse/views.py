@@ -115,6 +115,9 @@ class Views:
         entries = self._index.entries()
         with os.scandir(self._root) as found:
             names = {one.name for one in found if one.name.endswith(PARTIAL)}
+        names.update(
+            path for path, e in entries.items() if e.is_unfinished and f"{PARTIAL}/" not in path
+        )
         for name in names.difference(searches, running):
             if run_folder.is_in_progress(self._root / name):
                 is_run = name in entries and entries[name].study is None

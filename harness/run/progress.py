@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -34,7 +34,14 @@ class Progress:
     Use it as a context manager, which removes the bar at the end.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        noted: Callable[[str, float | None], None] = lambda _text, _left_s: None,
+    ) -> None:
+        """noted: is called at the beginning of each of several runs, with the texts of `series` and the time left."""
+        self._noted = noted
         self._series: tuple[str, str, float | None] | None = None
         self._series_since_s = now_s = _now_s()
         self._bar = None if quiet or not _is_terminal() else _bar()
@@ -60,6 +67,7 @@ class Progress:
         """
         self._series = text, bound, left_s
         self._series_since_s = _now_s()
+        self._noted(text if left_s is None else f"{text}, {bound}", left_s)
 
     def show(
         self,

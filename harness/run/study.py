@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -83,7 +83,7 @@ class Study(ABC, Generic[Options]):
         self._options = options
         self._measure = measure
         self._quiet = quiet
-        self._progress = Progress(quiet=quiet)
+        self._progress = Progress(quiet=quiet, noted=self._note_progress)
         self._pace = Pace()
         self._started = utc_text("milliseconds")
         self._ended_early: str | None = None
@@ -141,7 +141,14 @@ class Study(ABC, Generic[Options]):
                 say(f"{self.folder} contains what was measured before the error")
             raise
         finally:
+            (self.folder / run_folder.PROGRESS).unlink(missing_ok=True)
             self._seal()
+
+    def _note_progress(self, text: str, left_s: float | None) -> None:
+        """Writes the number of the current run and the time left for `browse`. text: as in `Progress`."""
+        ends_s = None if left_s is None else time.time() + left_s
+        with suppress(OSError):  # the study does not need this file
+            files.write_json(self.folder / run_folder.PROGRESS, {"text": text, "ends_s": ends_s})
 
     def _end_early(self, reason: str) -> None:
         """Adds the reason why the study ended before it was complete to its file, if it has one."""

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -396,10 +397,21 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     running = '<a class="chip running" href="/live/night.partial">running</a>'
     assert running in page(client, "/studies")
     assert "<h1>peak · server ort digits" in page(client, "/live/night.partial")
+    noted = {"text": "run 3 of 9, about", "ends_s": time.time() + 119.5}
+    (study.path / "progress.json").write_text(json.dumps(noted))
+    live = page(client, "/live/night.partial").replace("\u00a0", " ")
+    assert "</span> run 3 of 9, about 2 min left in all</p>" in live
     del study  # as at the end of its process
     assert now not in page(client, "/")
     assert running not in page(client, "/studies")
-    assert watching.NOT_WRITTEN in page(client, "/live/night.partial")
+    live = page(client, "/live/night.partial")
+    assert watching.NOT_WRITTEN in live
+    assert "run 3 of 9" not in live
+    told = json.loads((results / "night.partial/peak.json").read_text())
+    ended = json.dumps({**told, "ended_early": "batch-failed: <no> memory"})
+    (results / "night.partial/peak.json").write_text(ended)
+    shown = page(client, "/study/night.partial")
+    assert "This study ended early: batch-failed: &lt;no&gt; memory" in shown
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ trusted.
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import time
 from typing import Any, NamedTuple
 
 from harness.browse import studies
@@ -15,6 +16,7 @@ from harness.core.files import reading
 from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait
 from harness.errors import HarnessError
 from harness.loadgen.scenario import scenario_named
+from harness.results import run_folder
 from harness.results.answer import question_of
 from harness.results.records import FINDINGS
 
@@ -50,6 +52,16 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
             title, question_of(_with_chosen(options, state)), ", ".join(_plan(options, state))
         )
     return Heading(title)
+
+
+def step(root: Path, path: str) -> str:
+    """Returns the number of a study's current run, and the time left; '' if the study did not write it."""
+    with suppress(OSError, HarnessError), reading(path):
+        noted = read(root, f"{path}/{run_folder.PROGRESS}")
+        if noted["ends_s"] is None:
+            return str(noted["text"])
+        return f"{noted['text']} {show_wait(max(1.0, noted['ends_s'] - time()))} left in all"
+    return ""
 
 
 def _with_chosen(options: Mapping[str, Any], state: Snapshot | None) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 
 from harness.browse.index import Entry, Index, Missing, read_row
-from harness.browse.live.heading import Heading, heading
+from harness.browse.live.heading import Heading, heading, step
 from harness.browse.live.points import CHARTS, begin_of, gap, opening, point
 from harness.browse.live.snapshots import Snapshot, snapshot
 from harness.browse.live.tiles import live_tiles
@@ -303,6 +303,7 @@ class Watching:
             is_between=is_between,
             is_past=is_between or past.begun is not state,
             heading=self._heading(path, state),
+            step="" if is_stopped else step(self._index.root, path),
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,

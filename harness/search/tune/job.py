@@ -100,6 +100,7 @@ class TuneJob(Study[TuneOptions]):
         """Finds the plan. Returns 4 if no placement could be judged or the chosen plan misses the SLO, else 0."""
         try:
             with self._stopping.allowed():
+                self._save()  # so that `browse` shows the search during the bare loops
                 preflight.obtain_model(self._config, self._model)
                 self._cut_down()
                 self._rounds.judge(self._finalists, self._options.rounds)

@@ -108,7 +108,7 @@ def outcome(content: Content) -> str:
     """States the chosen plan and its measured number; without a chosen plan, the best plan so far."""
     aim, means = Aim(**content["judged"]), _means(content)
     if not means:
-        return "no plan was chosen"
+        return "no plan has been judged yet"
     taken = content["taken"]
     plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
     number = f"{aim.what} {aim.show(means[plan])} with {plan}"
