@@ -27,7 +27,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.heading import heading, is_doubted, verdict_of
+from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, RunLink, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
@@ -145,19 +145,24 @@ def _link(study: str, run: str) -> RunLink:
     return RunLink(f"/run/{quote(path)}", path)
 
 
-def _of_repeats(content: repeats.Content) -> Sequence[Article]:
+def _judged_repeats(content: repeats.Content) -> Judgement:
     verdict = "INVALID" if set(content["verdicts"]) - {"VALID"} else "VALID"
-    doubted = any(content["doubts"])
-    title = heading(["Repeats", *repeats.words(content)], verdict, doubted=doubted)
+    return Judgement(verdict, any(content["doubts"]))
+
+
+def _judged_workers(content: workers_content.Content) -> Judgement:
+    return Judgement(verdict_of(content["workers"]), is_doubted(content["workers"]))
+
+
+def _of_repeats(content: repeats.Content) -> Sequence[Article]:
+    title = heading(["Repeats", *repeats.words(content)], _judged_repeats(content))
     lines = [repeats.headline(content), *repeats.facts(content)]
     made = _without_plots(title, lines, repeats.tables(content))
     return [made._replace(figures=list(repeats.figures(content)))]
 
 
 def _of_workers(content: workers_content.Content) -> Sequence[Article]:
-    runs = content["workers"]
-    words = ["Workers", *workers_table.words(content)]
-    title = heading(words, verdict_of(runs), doubted=is_doubted(runs))
+    title = heading(["Workers", *workers_table.words(content)], _judged_workers(content))
     lines = [_workers(content)[1], *workers_table.facts(content)]
     return [_without_plots(title, lines, [workers_table.workers_table(content)])]
 
@@ -169,7 +174,7 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
     tail = [
         f'<div {about}><pre class="table">{escape(text)}</pre></div>' for text in content["tables"]
     ]
-    head = [heading(["Rerun", runs]), *map(page.headline, content["verdicts"])]
+    head = [heading(["Rerun", runs], Judgement()), *map(page.headline, content["verdicts"])]
     return [Article(head, (), tail)]
 
 
@@ -188,6 +193,7 @@ class Summary(NamedTuple):
 
     workload: str
     outcome: str
+    judged: Judgement = Judgement()
     models: Sequence[str] = ()
     """Names of the models that the study measured."""
 
@@ -205,7 +211,10 @@ def summary(root: Path, entry: Entry) -> Summary:
         content = _content(root, entry)
         with reading(f"{entry.path} has an unknown format"):
             workload, outcome = _SUMMARIES[entry.study or ""](content)
-            return Summary(workload, outcome, tuple(dict.fromkeys(_models(content))))
+        judged = Judgement()
+        with suppress(HarnessError), reading(entry.path):  # older files may lack what judges them
+            judged = _JUDGED.get(entry.study or "", lambda _: judged)(content)
+        return Summary(workload, outcome, judged, tuple(dict.fromkeys(_models(content))))
     except (OSError, HarnessError) as e:
         return Summary("-", one_line(e))
 
@@ -355,3 +364,16 @@ _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "bricks": _bricks,
     "pitfalls": _pitfalls,
 }
+
+_JUDGED: Mapping[str, Callable[[Any], Judgement]] = {
+    "peak": peak_page.judgement,
+    "sweep": sweep_page.judgement,
+    "tune": tune_page.judgement,
+    "repeats": _judged_repeats,
+    "overhead": overhead_page.judgement,
+    "workers": _judged_workers,
+    "machine": machine_page.judgement,
+    "cold": cold_page.judgement,
+    "advise": advise_page.judgement,
+}
+"""Judges the verbs whose file alone is enough to judge them."""

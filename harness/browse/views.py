@@ -10,7 +10,7 @@ from harness.browse import studies, within
 from harness.browse.comparisons import Comparisons
 from harness.browse.drawing import HEAVY, plotted
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
-from harness.browse.live.heading import heading
+from harness.browse.live.heading import heading, step
 from harness.browse.live.snapshots import Snapshot, snapshot
 from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
@@ -106,13 +106,13 @@ class Views:
             is_cut=len(entries) >= MOST_ENTRIES,
         )
 
-    def _loading(self, running: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yields each folder in progress that serves no state, and what its process does."""
+    def _loading(self, running: Collection[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yields each folder in progress that serves no state, with its title and what its process does."""
+        entries = self._index.entries()
         searches = {str(up) for path in running for up in PurePosixPath(path).parents}
         for path in searches:
             if path.endswith(PARTIAL):
-                yield path, "all its runs"
-        entries = self._index.entries()
+                yield path, self._in_progress(path, "all its runs")
         with os.scandir(self._root) as found:
             names = {one.name for one in found if one.name.endswith(PARTIAL)}
         names.update(
@@ -121,7 +121,15 @@ class Views:
         for name in names.difference(searches, running):
             if run_folder.is_in_progress(self._root / name):
                 is_run = name in entries and entries[name].study is None
-                yield name, "loading the model" if is_run else "in progress"
+                yield (
+                    name,
+                    self._in_progress(name, "loading the model" if is_run else "in progress"),
+                )
+
+    def _in_progress(self, path: str, otherwise: str) -> tuple[str, str]:
+        """Returns the title of a run or study in progress, and its current step. otherwise: the step if it is unknown."""
+        title = heading(self._root, self._index.entries().get(path)).title
+        return title, step(self._root, path) or otherwise
 
     def run(self, path: str) -> str:
         entry = self._index.entry(path)

@@ -383,7 +383,7 @@ def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
     assert 'class="outcome">p99 ≤ 10 ms: no peak</td>' in text
     assert 'class="outcome">73,871 samples/s with batch 2</td>' in text
     assert '<span class="chip uncertain">unfinished</span>' in text
-    assert '<span class="chip quiet">finished</span>' in text
+    assert '<span class="badge invalid">INVALID</span> </td>' in text
 
 
 def test_a_study_that_a_process_still_writes_is_running(results: Path, client: TestClient) -> None:

@@ -97,11 +97,7 @@ def test_a_value_out_of_range_is_reported_in_one_line(
         ),
         (
             ("--scenario", "single-stream", "--dispatch", "deadline"),
-            "--dispatch sets how batches are formed in --scenario server: drop it for single-stream",
-        ),
-        (
-            ("--scenario", "offline", "--dispatch", "greedy"),
-            "--dispatch sets how batches are formed in --scenario server: drop it for offline",
+            "--dispatch deadline sets how batches are formed in --scenario server: drop it for single-stream",
         ),
         (
             (*SERVER, "--slo", "p99=50ms", "--batch-wait", "50ms"),

@@ -2,7 +2,7 @@
 trusted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import time
@@ -31,6 +31,8 @@ class Heading(NamedTuple):
     """Planned length and SLO; empty if unknown."""
     so_far: str = ""
     """The result of a study so far; empty for a run."""
+    judged: Sequence[str] = ()
+    """Words of the badges of a study."""
 
 
 def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
@@ -40,7 +42,9 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     """
     if entry is not None and entry.study is not None:
         about = studies.summary(root, entry)
-        return Heading(f"{entry.study} · {about.workload}", so_far=about.outcome)
+        return Heading(
+            f"{entry.study} · {about.workload}", so_far=about.outcome, judged=about.judged.badges
+        )
     if entry is None or entry.row is None:
         return Heading()
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))

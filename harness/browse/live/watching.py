@@ -18,6 +18,7 @@ from harness.browse.live.snapshots import Snapshot, snapshot
 from harness.browse.live.tiles import live_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
+from harness.core.codes import About, Kind, codes
 from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
 from harness.core.units import show_percent
@@ -183,7 +184,7 @@ class Watching:
         """
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
-        is_running = not problem or problem == BETWEEN_RUNS
+        is_running = not self._ended(path) and (not problem or problem == BETWEEN_RUNS)
         return render(
             "live.html",
             title=path,
@@ -335,7 +336,10 @@ class Watching:
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
         return render(
-            "done.html", done=[e.row for e in inside if e.row is not None], most=MOST_DONE
+            "done.html",
+            done=[e.row for e in inside if e.row is not None],
+            most=MOST_DONE,
+            load_reasons=codes(Kind.REASON, About.LOAD),
         )
 
 

@@ -13,7 +13,7 @@ NO_SCENARIO = "--scenario is missing"
 _DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
 _OF_SOME_SCENARIOS = {
     "target_qps": "--target-qps is the arrival rate of",
-    "dispatch": "--dispatch sets how batches are formed in",
+    "dispatch": "--dispatch deadline sets how batches are formed in",
     "batch_wait_ns": "--batch-wait sets how batches are formed in",
     "samples_per_query": "--samples-per-query belongs to",
     "arrivals": "--arrivals belongs to",
@@ -24,6 +24,9 @@ _OF_SOME_SCENARIOS = {
 """Maps a field that only some scenarios accept (`Scenario.options`) to the beginning of the message for all other
 scenarios.
 """
+
+_WITHOUT_EFFECT = {"dispatch": "greedy"}
+"""Maps a field to a value that every scenario accepts, because older versions stored this default in each result."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
@@ -149,7 +152,7 @@ def _stream_problems(options: RunOptions) -> Iterator[str]:
         ("--nodes", options.nodes is not None),
         ("--models", options.models is not None),
         ("--load-hosts", options.load_hosts is not None),
-        (f"--dispatch {options.dispatch}", options.dispatch != _DEFAULTS["dispatch"]),
+        ("--dispatch deadline", options.dispatch == "deadline"),
         ("--batch-wait", bool(options.batch_wait_ns)),
     ):
         if is_set:
@@ -212,7 +215,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
         yield f"{of_servers} can only be used with --url, not with --nodes: drop {of_servers}"
     if of_hosts and not options.nodes_are_started:
         yield f"{of_hosts} can only be set when `serve --node` starts a node: drop {of_hosts} here"
-    if options.dispatch != _DEFAULTS["dispatch"] or options.batch_wait_ns:
+    if options.dispatch == "deadline" or options.batch_wait_ns:
         yield "--dispatch and --batch-wait do not apply to nodes, which form batches themselves: drop them"
     if options.qdl:
         yield "--qdl applies to servers of --url: drop it, or drop --nodes"
@@ -254,7 +257,7 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
     yield from _repeated("--url", options.url)
     if of_this_machine:
         yield f"{of_this_machine} can only be used with models on this machine, but --url names a server: drop {of_this_machine}"
-    if options.dispatch != _DEFAULTS["dispatch"] or options.device != "cpu":
+    if options.dispatch == "deadline" or options.device != "cpu":
         yield "--dispatch and --device apply to models on this machine, but --url names a server: drop them"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
         yield "--insecure applies to https and grpcs, but no --url uses either of them: drop it"
@@ -360,7 +363,7 @@ def _set_problems(options: RunOptions) -> Iterator[str]:
         ("--url", bool(options.url)),
         ("--audit", options.audit is not None),
         ("--pin", options.pin),
-        (f"--dispatch {options.dispatch}", options.dispatch != _DEFAULTS["dispatch"]),
+        ("--dispatch deadline", options.dispatch == "deadline"),
         ("--batch-wait", bool(options.batch_wait_ns)),
         ("--backend-option processes=on", ("processes", "on") in options.backend_option),
     ):
@@ -376,7 +379,8 @@ def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]
     """Yields the fields in `values` that the scenario does not accept."""
     taken = registry.load("scenario", name).options
     for field in _OF_SOME_SCENARIOS:
-        if field not in taken and values.get(field, _DEFAULTS[field]) != _DEFAULTS[field]:
+        harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))
+        if field not in taken and values.get(field, _DEFAULTS[field]) not in harmless:
             yield field
 
 

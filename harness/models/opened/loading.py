@@ -252,7 +252,7 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
     """Raises an error for options that make no sense for a model without batches."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
-        f"--dispatch {config.dispatch}": config.dispatch != "elastic",
+        "--dispatch deadline": config.dispatch == "deadline",
         "--batch-wait": bool(config.batch_wait_ns),
     }
     for option in (name for name, is_given in options.items() if is_given):

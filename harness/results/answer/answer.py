@@ -31,6 +31,8 @@ from harness.types import Quantity
 _NOTHING = "nothing was measured"
 _OF_ACCURACY = "How accurate are the answers?"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
+_LONGEST_S = 3600.0
+"""Instead of a longer run than this, the advice is to make several runs."""
 """Codes of reasons that would disappear at a lower rate."""
 
 
@@ -300,6 +302,8 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     if times_longer(one):
         times = longest_needed(intervals, name)
         length_s = (result.get("queries") or {}).get("took_s")
+        if length_s and times * length_s > _LONGEST_S:
+            return " (no 95 % interval: --repeats 5 gives one)"
         return f" (no 95 % interval: run for about {show_longer(times, length_s)})"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)

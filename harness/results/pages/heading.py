@@ -1,25 +1,29 @@
 """Makes the heading of the page of a run or a study, with the badges of the verdict."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.results.pages.page import badge
 
 
-def heading(words: Iterable[str], verdict: str = "", *, doubted: bool = False) -> str:
-    """Returns the heading with its badges. words: the kind of study and what it measured, not escaped.
+class Judgement(NamedTuple):
+    """The judgement of a run or study, which a page shows as badges."""
 
-    verdict: VALID if the result may be quoted, INVALID if not; "" if the study judges no runs. doubted: whether the
-    page names reasons to doubt the result.
-    """
+    verdict: str = ""
+    """VALID if the result may be quoted, INVALID if not; "" if the study judges no runs."""
+    doubted: bool = False
+    """Whether the page names reasons to doubt the result."""
+
+    @property
+    def badges(self) -> Sequence[str]:
+        return [word for word in (self.verdict, "DOUBT" if self.doubted else "") if word]
+
+
+def heading(words: Iterable[str], judged: Judgement) -> str:
+    """Returns the heading with its badges. words: the kind of study and what it measured, not escaped."""
     title = escape(" · ".join(filter(None, words)))
-    return f"<h1>{' '.join(filter(None, (badges(verdict, doubted=doubted), title)))}</h1>"
-
-
-def badges(verdict: str, *, doubted: bool) -> str:
-    """Returns the badges of a verdict as HTML. verdict, doubted: as in `heading`."""
-    return " ".join(badge(word) for word in (verdict, "DOUBT" if doubted else "") if word)
+    return f"<h1>{' '.join([*map(badge, judged.badges), title])}</h1>"
 
 
 def verdict_of(runs: Iterable[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.heading import heading, is_doubted, verdict_of
+from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
@@ -81,6 +81,12 @@ def _heat_map(content: Content) -> Figure:
     )
 
 
+def judgement(content: Content) -> Judgement:
+    runs = tune_report.judged_runs(content, content["taken"])
+    verdict = "INVALID" if tune_report.missed_slo(content) else verdict_of(runs)
+    return Judgement(verdict, is_doubted(runs))
+
+
 def _head(content: Content) -> Iterator[str]:
     words = [
         tune_report.head(content),
@@ -89,8 +95,6 @@ def _head(content: Content) -> Iterator[str]:
         content["model"],
         content["slo"] or "",
     ]
-    runs = tune_report.judged_runs(content, content["taken"])
-    verdict = "INVALID" if tune_report.missed_slo(content) else verdict_of(runs)
-    yield heading(words, verdict, doubted=is_doubted(runs))
+    yield heading(words, judgement(content))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

@@ -150,14 +150,15 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
         rows(results, scenario="server", host="alpha", model="digits"),
         reports_in(results, results / "page.html"),
     )
-    line, crosses = figure(first, "Latency").data
+    line, crosses, key = figure(first, "Latency").data
     assert line["name"] == "p99"
     assert line["x"] == ["best", "again"]
     assert line["meta"] == {"links": ["best/report.html", None]}
     axis = figure(first, "Latency").layout["xaxis"]
     assert axis["title"] == "runs in order, named by start (UTC)"
     assert line["y"] == [5, 6]
-    assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
+    assert (crosses["y"], crosses["mode"], crosses["legendgroup"]) == ([1], "markers", "p99")
+    assert (key["name"], key["y"]) == ("INVALID", [None])
     more = ["Accuracy top1", "Joules per sample rapl:psys"]
     assert [f.title for f in first.figures] == ["Latency", *more]
     # P50 has no plot, because a flat line would show nothing more.
@@ -305,13 +306,13 @@ def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
     assert row.count('fill="currentColor"') == 1
 
 
-def test_runs_of_one_minute_have_one_name_on_the_axis(results: Path) -> None:
+def test_runs_of_one_minute_are_named_by_their_seconds(results: Path) -> None:
     """Bug: runs within a minute had the same tick twice, and two runs within a second were one point."""
     for number in range(4):
         database.add(results, f"own-{number}", measured(10, 1000, 5 + number, 99, 0.4, model="own"))
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
     axis = figure(article, "Latency").layout["xaxis"]
-    assert axis["ticktext"] == ["01-10<br>10:00"]
+    assert axis["ticktext"] == ["01-10<br>10:00:00"]
     assert axis["categoryarray"] == [f"own-{number}" for number in range(4)]
 
 
@@ -321,7 +322,7 @@ def test_workload_without_a_valid_run_shows_its_newest_run_as_invalid(results: P
         database.add(results, f"own-{day}", bad)
     first, *_ = history(rows(results), reports_in(results, results / "page.html"))
     assert cells(first, "own on digits")[1:5] == [
-        *("2, 2 INVALID", "2026-01-16 10:00", "p99 20.0 ms INVALID", "")
+        *("2, 2 INVALID", "-", "p99 20.0 ms INVALID of 2026-01-16 10:00", "")
     ]
 
 

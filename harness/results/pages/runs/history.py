@@ -84,8 +84,8 @@ _INTRODUCTION = (
     "compare shows how, and whether a change is more than noise.</p>"
 )
 _READING = (
-    "A plot shows the runs of one workload on one machine, the newest on the right; a line connects VALID runs. A "
-    "click on a point opens its run."
+    "A plot shows the runs of one workload on one machine, the newest on the right; a line connects VALID runs, and "
+    "crosses are INVALID runs. A click on a point opens its run."
 )
 
 
@@ -99,7 +99,7 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
     newest = valid[0] if valid else members[0]
     shown_result = escape(main_text(newest))
     if not valid:
-        shown_result += f" {with_meanings(newest['verdict'])}"
+        shown_result += f" {with_meanings('INVALID')} of {whole(_minute(newest))}"
     elif members[0] is not newest:
         later = f"newer: {with_meanings('INVALID')} of {whole(_minute(members[0]))}"
         shown_result += f'<br><span class="quiet">{later}</span>'
@@ -107,7 +107,8 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
     found = (numbers(row).get(main[0]) for row in valid[1:]) if main is not None else ()
     before = [number.value for number in found if number is not None]
     against = _against(main[1], before) if main is not None else ""
-    return (runs, whole(_minute(newest)), Html(shown_result), against, _spark(members))
+    start = whole(_minute(newest)) if valid else "-"
+    return (runs, start, Html(shown_result), against, _spark(members))
 
 
 def _minute(row: Row) -> str:
@@ -239,8 +240,8 @@ def _family(name: str) -> tuple[str, str]:
 def _figures(members: Sequence[Row], addresses: Addresses) -> Iterator[Figure]:
     """Yields a plot per kind of number, without numbers that are the same in every run.
 
-    The percentiles of a latency are the lines of one plot. INVALID runs are crosses that the lines skip. members:
-    oldest first.
+    The percentiles of a latency are the lines of one plot. INVALID runs are crosses in the colour of the line, which
+    skips them. members: oldest first.
     """
     measured = [(row, numbers(row)) for row in members]
     marks = [_mark(change) for change in _changes(members)]
@@ -260,7 +261,7 @@ def _figures(members: Sequence[Row], addresses: Addresses) -> Iterator[Figure]:
         yield Figure(
             f"{title[:1].upper()}{title[1:]}",
             "",
-            _one_key(data),
+            _with_key(data),
             {
                 "xaxis": axis,
                 "yaxis": yaxis,
@@ -280,21 +281,34 @@ def _lines(
     points = [(row, values[name]) for row, values in measured if name in values]
     valid = [point for point in points if point[0]["verdict"] == "VALID"]
     invalid = [point for point in points if point[0]["verdict"] != "VALID"]
+    number = _family(name)[1]
     if valid:
-        yield {**_trace(valid, addresses), "mode": "lines+markers", "name": _family(name)[1]}
+        yield {**_trace(name, valid, addresses), "mode": "lines+markers", "name": number}
     if invalid:
-        cross = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
-        yield {**_trace(invalid, addresses), "mode": "markers", "name": "INVALID", "marker": cross}
+        # The legend group gives the crosses the colour of the line.
+        marks = {"mode": "markers", "name": _INVALID, "legendgroup": number, "marker": _CROSS}
+        yield {**_trace(name, invalid, addresses), **marks, "showlegend": False}
 
 
-def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the traces with each name only once in the legend."""
-    seen: set[str] = set()
-    keyed = []
-    for trace in data:
-        keyed.append({**trace, "showlegend": trace["name"] not in seen})
-        seen.add(trace["name"])
-    return keyed
+_INVALID = "INVALID"
+_CROSS = {"symbol": "circle-x-open", "size": 11, "line": {"width": 2}}
+
+
+def _with_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adds what the legend lacks: the percentiles that only INVALID runs have, and the cross."""
+    lines = {trace["name"] for trace in data}
+    groups = dict.fromkeys(trace["legendgroup"] for trace in data if trace["name"] == _INVALID)
+    absent: list[dict[str, Any]] = [
+        {"x": [None], "y": [None], "mode": "lines", "name": group}
+        for group in groups
+        if group not in lines
+    ]
+    if groups:
+        cross = {**_CROSS, "color": "#888888"}
+        absent.append(
+            {"x": [None], "y": [None], "mode": "markers", "name": _INVALID, "marker": cross}
+        )
+    return [*data, *absent]
 
 
 class _Change(NamedTuple):
@@ -341,10 +355,15 @@ def _starts(members: Sequence[Row]) -> dict[str, Any]:
     """Returns the axis of the runs. members: oldest first.
 
     Names the starts of at most _MOST_TICKS runs, the newest and others at the same distance, in two short lines: plotly
-    would turn a long text on a narrow screen and cut it off at the edge. Runs of one minute have one name.
+    would turn a long text on a narrow screen and cut it off at the edge. The names have seconds if runs of one minute
+    are among them.
     """
     named = members[::-1][:: -(-len(members) // _MOST_TICKS)]
-    ticks = {_start(row)[:11].replace(" ", "<br>"): row["folder"] for row in named}
+    are_close = len({_start(row)[:11] for row in named}) < len(named)
+    ticks = {
+        _start(row)[: None if are_close else 11].replace(" ", "<br>"): row["folder"]
+        for row in named
+    }
     return {
         "type": "category",
         "categoryarray": [row["folder"] for row in members],
@@ -367,13 +386,13 @@ def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {"maxallowed": 100} if max(values) <= 100 else {}
 
 
-def _trace(points: Sequence[tuple[Row, Number]], addresses: Addresses) -> dict[str, Any]:
+def _trace(name: str, points: Sequence[tuple[Row, Number]], addresses: Addresses) -> dict[str, Any]:
     return {
         "x": [row["folder"] for row, _ in points],
         "y": [float(f"{number.value:.6g}") for _, number in points],
         # Otherwise a point on the edge, such as an accuracy of 100 %, would be clipped.
         "cliponaxis": False,
-        "customdata": [shown(number) for _, number in points],
+        "customdata": [f"{_family(name)[1]} {shown(number)}" for _, number in points],
         "text": [hover(row) for row, _ in points],
         "hovertemplate": "%{customdata}<br>%{text}",
         "meta": {"links": [addresses(row) for row, _ in points]},
