@@ -8,6 +8,7 @@ const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
 const MOST_POINTS = 3600;
+const MOST_RUNS = 4; // of a search: its first runs, at quite different rates, would flatten the curves of later runs
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
@@ -117,8 +118,10 @@ class Chart {
     }
     for (const t of ticks(first(), last(), Math.max(2, Math.floor(width / 110))))
       add(this.svg, "text", { x: x(t), y: HEIGHT - 6, class: "tick" }, shownTime(t));
-    for (const one of points) if (one.mark && one !== points[0])
+    for (const one of points) if (one.mark && one !== points[0]) {
       add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
+      add(this.svg, "text", { x: x(one.t) + 3, y: TOP + 9, class: "tick right" }, markName(one.mark));
+    }
     if (this.stacked) this.areas(drawn, x, y);
     else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, limits[name]);
     for (const [, value] of bounds) if (value <= most)
@@ -151,9 +154,13 @@ class Chart {
   line(drawn, name, place, x, y, bound) {
     const paths = new Map();
     let before = null; // a point without a value, or with a mark, interrupts the line
-    for (const one of drawn) {
+    for (const [i, one] of drawn.entries()) {
       const value = this.values(one)[name];
       if (value === undefined) { before = null; continue; }
+      const next = drawn[i + 1];
+      const isLast = !next || next.mark || this.values(next)[name] === undefined;
+      if (isLast && (!before || one.mark)) // a point without neighbours has no line
+        add(this.svg, "circle", { cx: x(one.t), cy: y(value), r: 2.5, class: `dot s${place % 8}` });
       const at = `${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
       if (before && !one.mark) {
         const kind = judged(value, bound);
@@ -169,7 +176,7 @@ class Chart {
       let below = part.map(() => 0);
       for (const [name, place] of places(this.series)) {
         const above = part.map((one, k) => below[k] + (this.values(one)[name] || 0));
-        const at = (heights) => part.map((one, k) => `${x(one.t).toFixed(1)} ${y(heights[k]).toFixed(1)}`);
+        const at = (heights) => widened(part.map((one, k) => [x(one.t), y(heights[k]).toFixed(1)]));
         add(this.svg, "path", { d: `M${[...at(above), ...at(below).reverse()].join("L")}Z`, class: `area s${place % 8}` });
         below = above;
       }
@@ -223,6 +230,25 @@ class Chart {
   }
 }
 
+/* Returns the places of an area's edge as texts; a single place becomes a short edge, which can be seen. */
+function widened(places) {
+  const [[x, y]] = places;
+  const both = places.length > 1 ? places : [[x - 2, y], [x + 2, y]];
+  return both.map(([across, up]) => `${across.toFixed(1)} ${up}`);
+}
+
+/* Returns the short name of a run and phase: the number with which the run's name begins, or its first characters. */
+function markName(mark) {
+  const [run] = mark.split(" ");
+  return (/^\d+/.exec(run) || [run.slice(0, 8)])[0];
+}
+
+/* Removes the points of a search's earlier runs. */
+function forgetRuns() {
+  const marked = points.flatMap((one, i) => (one.mark ? [i] : []));
+  if (marked.length > MOST_RUNS) points.splice(0, marked[marked.length - MOST_RUNS]);
+}
+
 const first = () => points[0].t;
 const last = () => Math.max(points[points.length - 1].t, first() + 1);
 const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
@@ -268,6 +294,7 @@ events.addEventListener("points", (event) => {
     for (const chart of charts) chart.take(one);
   }
   if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
+  forgetRuns();
   drawAll();
 });
 events.addEventListener("end", (event) => {

@@ -38,19 +38,12 @@ class Chart(NamedTuple):
 
 CHARTS = (
     Chart("rate", "Rate", "answers/s"),
-    Chart(
-        "latency", f"Latency of the last second, or of the last {LEAST} queries", "s", is_log=True
-    ),
+    Chart("latency", f"Latency, last second or last {LEAST} queries", "s", is_log=True),
     Chart("queue", "In flight and waiting", "samples"),
     Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True),
     Chart("cores", f"CPU use, mean of {CORES_LOOKS} s", "cores", is_stacked=True),
     Chart("tokens", "Token rate", "tokens/s"),
-    Chart(
-        "token_times",
-        f"Token times of the last second, or of the last {LEAST} answers",
-        "s",
-        is_log=True,
-    ),
+    Chart("token_times", f"Token times, last second or last {LEAST} answers", "s", is_log=True),
     Chart("nodes", "Answers by node", "samples/s", is_stacked=True),
     Chart("watts", "Power", "W"),
 )
