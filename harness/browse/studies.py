@@ -254,8 +254,8 @@ def _peak(content: peak_content.Content) -> tuple[str, str]:
         f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
     )
     outcome = peak_table.peak_text(content) if content["peak"] is not None else "no peak"
-    so_far = "" if content["finished"] else " so far, not finished"
-    return _words({**content, "slo": None}), f"{bounds}: {outcome}{so_far}"
+    so_far = "" if content["finished"] else "so far "
+    return _words({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
 
 
 def _sweep(content: sweep_content.Content) -> tuple[str, str]:

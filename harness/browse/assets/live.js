@@ -118,9 +118,11 @@ class Chart {
     }
     for (const t of ticks(first(), last(), Math.max(2, Math.floor(width / 110))))
       add(this.svg, "text", { x: x(t), y: HEIGHT - 6, class: "tick" }, shownTime(t));
-    for (const one of points) if (one.mark && one !== points[0]) {
-      add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
-      add(this.svg, "text", { x: x(one.t) + 3, y: TOP + 9, class: "tick right" }, markName(one.mark));
+    const marked = points.filter((one) => one.mark);
+    if (marked.length > 1) for (const one of marked) {
+      if (one !== points[0])
+        add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
+      add(this.svg, "text", { x: x(one.t) + 3, y: TOP + 9, class: "tick right" }, markName(one.mark, marked));
     }
     if (this.stacked) this.areas(drawn, x, y);
     else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, limits[name]);
@@ -237,9 +239,11 @@ function widened(places) {
   return both.map(([across, up]) => `${across.toFixed(1)} ${up}`);
 }
 
-/* Returns the short name of a run and phase: the number with which the run's name begins, or its first characters. */
-function markName(mark) {
-  const [run] = mark.split(" ");
+/* Returns a short name: of a phase if all marks are of one run, else the number with which the run's name begins, or its
+ * first characters. */
+function markName(mark, marked) {
+  const [run, phase] = mark.split(" ");
+  if (phase && marked.every((one) => one.mark.startsWith(`${run} `))) return phase;
   return (/^\d+/.exec(run) || [run.slice(0, 8)])[0];
 }
 

@@ -267,7 +267,7 @@ def _figures(members: Sequence[Row], addresses: Addresses) -> Iterator[Figure]:
                 "yaxis": yaxis,
                 "showlegend": True,
                 # The letters of the marks are between the plot and the legend.
-                "legend": {"y": 1.1 if marks else 1.02},
+                "legend": {"y": 1.1 if marks else 1.02, "traceorder": "normal"},
                 "shapes": marks,
             },
             height_rem=18,
