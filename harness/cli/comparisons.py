@@ -66,7 +66,8 @@ def _add_gate(parser: Parser) -> None:
         "--fail-on",
         "LIMIT",
         "exit with status 6 if a number gets worse by more than the limit, e.g. p99:+5% or throughput:-3%; with "
-        "`undecided`, exit with status 6 if the comparison is undecided (repeatable)",
+        "`undecided`, exit with status 6 if noise hides whether another limit is broken or, without other limits, if the "
+        "comparison is undecided (repeatable)",
         action="append",
         default=[],
     )

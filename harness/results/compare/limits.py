@@ -31,6 +31,8 @@ class Judged(NamedTuple):
     limit: Limit
     broken: bool
     line: str
+    is_hidden: bool = False
+    """Whether noise hides if the limit is broken."""
 
 
 def parse_limit(text: str) -> Limit:
@@ -68,15 +70,22 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
                 f"--fail-on {limit.text}: such a change is an improvement: write {turned}"
             )
     refuse(problems)
-    return [
-        _judged(limit, changes[limit.name]) if limit in of_numbers else _decided(limit, comparison)
-        for limit in limits
-    ]
+    judged = [_judged(limit, changes[limit.name]) for limit in of_numbers]
+    decided = [_decided(one, comparison, judged) for one in limits if one.name == UNDECIDED_LIMIT]
+    return [*judged, *decided]
 
 
-def _decided(limit: Limit, comparison: Comparison) -> Judged:
+def _decided(limit: Limit, comparison: Comparison, of_numbers: Sequence[Judged]) -> Judged:
+    """Checks the limit `undecided`: that noise hides none of the limits of numbers or, without such limits, that the
+    comparison is decided.
+    """
     if comparison.refusals:
         return Judged(limit, False, "unknown    undecided: the sides are not comparable")
+    if of_numbers:
+        hidden = [one.limit.text for one in of_numbers if one.is_hidden]
+        if not hidden:
+            return Judged(limit, False, "kept       undecided: every other limit is decided")
+        return Judged(limit, True, f"broken     undecided: noise hides {', '.join(hidden)}")
     if comparison.headline is None:
         why = "the number of the scenario was not measured on both sides"
         return Judged(limit, True, f"broken     undecided: {why}")
@@ -101,7 +110,7 @@ def _judged(limit: Limit, change: Change) -> Judged:
     else:
         return Judged(limit, False, f"kept       {summary}")
     advice = f"{noise} (interval {interval(change)}): make more runs in turns"
-    return Judged(limit, False, f"undecided  {summary}, {advice}")
+    return Judged(limit, False, f"undecided  {summary}, {advice}", is_hidden=True)
 
 
 def _is_beyond(value: float, limit: Limit, change: Change) -> bool:

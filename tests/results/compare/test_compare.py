@@ -467,6 +467,9 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
         (judged,) = judge(comparison, [limit])
         assert (judged.broken, judged.line) == (broken, line)
         assert exit_status([(comparison, [judged])]) == (Regression.exit_status if broken else 0)
+        # Beside other limits, only noise that hides one of them breaks the limit.
+        beside = judge(comparison, [limit, parse_limit("p99:+5%")])
+        assert [one.broken for one in beside] == [not broken, broken]
     invalid = a_run("b")
     refused = compare(
         [a_run("a")], [replace(invalid, result={**invalid.result, "verdict": "INVALID"})]
@@ -483,6 +486,7 @@ def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
         parse_limit("undecided"),
         True,
         "broken     undecided: the number of the scenario was not measured on both sides",
+        False,
     )
     with pytest.raises(ValueError, match="undecided takes no number"):
         parse_limit("undecided:+5%")
