@@ -134,7 +134,13 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
 def ended_early(root: Path, entry: Entry) -> str:
     """Returns the reason why the study ended before it was complete; '' if it was completed or the reason is unknown."""
     try:
-        return str(_content(root, entry).get("ended_early") or "")
+        content = _content(root, entry)
+        if told := content.get("ended_early"):
+            return str(told)
+        has_no_peak = (
+            entry.study == "peak" and content.get("finished") and content.get("peak") is None
+        )
+        return "no load passed" if has_no_peak else ""
     except (OSError, HarnessError):
         return ""  # the page already states why the file cannot be read
 
@@ -212,8 +218,9 @@ def summary(root: Path, entry: Entry) -> Summary:
         with reading(f"{entry.path} has an unknown format"):
             workload, outcome = _SUMMARIES[entry.study or ""](content)
         judged = Judgement()
-        with suppress(HarnessError), reading(entry.path):  # older files may lack what judges them
-            judged = _JUDGED.get(entry.study or "", lambda _: judged)(content)
+        if judge := _JUDGED.get(entry.study or ""):
+            with suppress(HarnessError), reading(entry.path):  # the file may lack what judges it
+                judged = judge(content)
         return Summary(workload, outcome, judged, tuple(dict.fromkeys(_models(content))))
     except (OSError, HarnessError) as e:
         return Summary("-", one_line(e))

@@ -119,7 +119,10 @@ class Study(ABC, Generic[Options]):
         study = cls(config, options, measure, quiet=quiet)
         with stoppable() as study._stopping:
             status = study.attempt()
-            study.show(as_json=as_json)
+            if study.folder.is_dir():
+                study.show(as_json=as_json)
+            else:
+                say("stopped before anything was measured")
         return status
 
     def attempt(self) -> int:

@@ -103,8 +103,19 @@ def test_a_value_out_of_range_is_reported_in_one_line(
             (*SERVER, "--slo", "p99=50ms", "--batch-wait", "50ms"),
             (
                 "--batch-wait 50 ms is not shorter than the SLO p99=50ms, so a query could miss the SLO while its batch "
-                "waits: set a shorter --batch-wait, or add --dispatch deadline"
+                "waits: set a shorter --batch-wait"
             ),
+        ),
+        (
+            (*SERVER, "--concurrency", "4", "--batch-wait", "1ms"),
+            (
+                "--concurrency 4 never fills a larger batch, so each batch would wait for --batch-wait: drop it, or add "
+                "--max-batch 4"
+            ),
+        ),
+        (
+            (*SERVER, "--batch-wait", "1ms", "--max-batch", "1"),
+            "--batch-wait has no effect with --max-batch 1: drop it",
         ),
         (
             (*SERVER, "--mlperf", "--queries", "5"),

@@ -8,7 +8,7 @@ const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
 const MOST_POINTS = 3600;
-const MOST_RUNS = 4; // of a search: its first runs, at quite different rates, would flatten the curves of later runs
+const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
@@ -249,8 +249,12 @@ function markName(mark, marked) {
 
 /* Removes the points of a search's earlier runs. */
 function forgetRuns() {
-  const marked = points.flatMap((one, i) => (one.mark ? [i] : []));
-  if (marked.length > MOST_RUNS) points.splice(0, marked[marked.length - MOST_RUNS]);
+  const runs = new Map(); // maps a run to its first point
+  points.forEach((one, i) => {
+    const run = one.mark && one.mark.split(" ")[0];
+    if (run && !runs.has(run)) runs.set(run, i);
+  });
+  if (runs.size > MOST_RUNS) points.splice(0, [...runs.values()].at(-MOST_RUNS));
 }
 
 const first = () => points[0].t;

@@ -184,7 +184,8 @@ class Watching:
         """
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
-        is_running = not self._ended(path) and (not problem or problem == BETWEEN_RUNS)
+        is_between = problem == BETWEEN_RUNS and run_folder.is_in_progress(self._index.root / path)
+        is_running = not self._ended(path) and (not problem or is_between)
         return render(
             "live.html",
             title=path,

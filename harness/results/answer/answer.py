@@ -31,9 +31,10 @@ from harness.types import Quantity
 _NOTHING = "nothing was measured"
 _OF_ACCURACY = "How accurate are the answers?"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
+"""Codes of reasons that would disappear at a lower rate."""
+
 _LONGEST_S = 3600.0
 """Instead of a longer run than this, the advice is to make several runs."""
-"""Codes of reasons that would disappear at a lower rate."""
 
 
 class Answer(NamedTuple):

@@ -52,6 +52,10 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
     )
     if reasons and not (disturbed and is_load):
         return _advice(reasons[0])
+    if disturbed and reasons:
+        return (
+            f"{_advice(disturbed)} If it misses the bound again, lower the load or raise the bound."
+        )
     if disturbed:
         return _advice(disturbed)
     own = _unexpected(doubts)

@@ -80,7 +80,9 @@ def _undisturbed(
         return f"the {part}: {section['what']} would be as long without the load generator's cost"
     idle = _idle_cores(result, section) if part in ("model", "queue") else ""
     idle = idle or (_fewer_threads(result) if part == "model" else "")
-    return f"the {part}: {show_percent(share)} of a query's mean time{idle}"
+    wait_ns = result["plan"].get("batch_wait_ns") if part == "queue" and result.get("plan") else 0
+    waits = f"; a batch waits up to {show_ns(wait_ns)} to fill (--batch-wait)" if wait_ns else ""
+    return f"the {part}: {show_percent(share)} of a query's mean time{waits or idle}"
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from operator import attrgetter
 
 from harness.core import registry
@@ -129,6 +130,11 @@ def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
         yield (
             f"--queries {queries:,} is less than --concurrency {in_flight:,}: raise it, or lower --concurrency"
         )
+    if in_flight is not None and config.batch_wait_ns and in_flight < (config.max_batch or inf):
+        yield (
+            f"--concurrency {in_flight:,} never fills a larger batch, so each batch would wait for --batch-wait: drop it, "
+            f"or add --max-batch {in_flight}"
+        )
 
 
 def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
@@ -143,6 +149,8 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _batch_wait_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    if config.batch_wait_ns and config.max_batch == 1:
+        yield "--batch-wait has no effect with --max-batch 1: drop it"
     if config.mlperf or config.dispatch == "deadline":  # with deadline, the SLO limits the wait
         return
     scenario = registry.load("scenario", config.scenario)
@@ -154,7 +162,7 @@ def _batch_wait_problems(config: RunConfig, model: Model) -> Iterator[str]:
     if slo is not None and config.batch_wait_ns >= slo.bound_ns:
         yield (
             f"--batch-wait {show_duration(config.batch_wait_ns)} is not shorter than the SLO {slo}, so a query could miss the SLO "
-            "while its batch waits: set a shorter --batch-wait, or add --dispatch deadline"
+            "while its batch waits: set a shorter --batch-wait"
         )
 
 

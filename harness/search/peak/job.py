@@ -211,11 +211,14 @@ class PeakJob(Study[PeakOptions]):
         begun = time.monotonic()
         at = kind if load is None else f"{kind} at {show_rate(load)} {self._axis.unit}"
         most = number - 1 + len(planned_s)
+        bound = (
+            "at most" if self._best else "about"
+        )  # until a full run has passed, more runs may follow
         finished = self.make_run(
             replace(config, out=self.folder / "probes" / name),
-            f"run {number} of at most {most}: {at}",
+            f"run {number} of {bound} {most}: {at}",
             planned_s,
-            bound="at most",
+            bound=bound,
             most_late=None if allowed is None else (lambda _plan: allowed),
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
@@ -223,7 +226,8 @@ class PeakJob(Study[PeakOptions]):
         if kind == "full" and probe["passed"] and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        left = self.time_left(self._planned_s(kind), "at most") if probe["ended"] is None else ""
+        bound = "at most" if self._best else "about"
+        left = self.time_left(self._planned_s(kind), bound) if probe["ended"] is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # A client-bound calibration does not end the search, because the search starts at half of this load, which the
         # client may be able to sustain.

@@ -98,3 +98,5 @@ class Content(TypedDict):
     taken_over_default: NotRequired[GainEntry | None]
     """None if the chosen plan is the plan without tuning, or if that plan was not judged."""
     runs: Sequence[RunEntry]
+    ended_early: NotRequired[str]
+    """Reason why the search ended before it was complete."""

@@ -60,6 +60,8 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
         yield "tune judges by one SLO: drop the others"
     if config.queries is not None:
         yield "tune sets the length of its runs with --duration: drop --queries"
+    if config.batch_wait_ns:
+        yield "tune finds the batches that pay, without waiting for them to fill: drop --batch-wait"
     if config.meter:
         yield "--meter is for a single run, and tune makes many: drop it"
 

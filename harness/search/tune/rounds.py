@@ -160,7 +160,8 @@ class Rounds:
         result, other = finished.result, other_reason(finished.result)
         value = self._value(result)
         shown = result["verdict"] if value is None else self.aim.show(value)
-        self.say(f"{text}: {shown}{self.time_left(planned_s[1:], bound)}")
+        if other is None or other.code != INTERRUPTED:
+            self.say(f"{text}: {shown}{self.time_left(planned_s[1:], bound)}")
         self.runs.append(
             {
                 "plan": str(one.plan),

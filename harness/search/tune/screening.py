@@ -221,8 +221,8 @@ class Cut:
             if not one.parts and (why := self._too_slow(layout, sizes)):
                 one.failed = why
                 continue
-            left_s = pace.left_s([0.0] * (len(both) - number + 1))
-            self.progress.series(f"bare loops {number} of {len(both)}: {layout}", left_s)
+            # The runs by LoadGen take longer, so the time left for the loops says little.
+            self.progress.series(f"bare loops {number} of {len(both)}: {layout}", None)
             begun_s = time.monotonic()
             try:
                 bare = self.time_layout(layout, sizes)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.config.parse import parse_slo
+from harness.core.units import counted
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
@@ -108,7 +109,8 @@ def outcome(content: Content) -> str:
     """States the chosen plan and its measured number; without a chosen plan, the best plan so far."""
     aim, means = Aim(**content["judged"]), _means(content)
     if not means:
-        return "no plan has been judged yet"
+        why = content.get("ended_early")
+        return f"no plan was judged: {why}" if why else "no plan has been judged yet"
     taken = content["taken"]
     plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
     number = f"{aim.what} {aim.show(means[plan])} with {plan}"
@@ -130,7 +132,7 @@ def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[st
     if not below_headline and (missed := missed_slo(content)):
         rate = " at the rate of the judged runs" if content["rate_per_s"] else ""
         yield f"{'warning':<12}{missed}{rate}"
-    if content["taken"] is not None:
+    if content["taken"] is not None and not missed_slo(content):
         yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
     yield from _warnings(content)
@@ -193,7 +195,9 @@ def _why_none(content: Content) -> str:
         return f"no plan was chosen: every plan failed; {first['plan']}: {first['failed']}"
     most = max((len(one["values"]) for one in finalists if not one["failed"]), default=0)
     if most < 2:
-        return "no plan was chosen: the search ended before a plan was judged twice"
+        timed = sum(bool(one["passes"]) for one in content["layouts"])
+        stored = f"; tune.json has the times of {counted(timed, 'layout')}" if timed else ""
+        return f"no plan was chosen: the search ended before a plan was judged twice{stored}"
     aim = Aim(**content["judged"])
     full = [one for one in finalists if len(one["values"]) == most and not one["failed"]]
     means = _means(content)

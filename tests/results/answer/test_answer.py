@@ -15,6 +15,7 @@ PREEMPTED = {
     "text": "other threads took the cores 900 times: use fewer --threads",
 }
 
+QUIET_THEN_LOWER = "Stop other programs on this machine and run again. If it misses the bound again, lower the load or raise the bound."
 LOWER = "Lower the load, or raise --slo; the verb peak finds the highest load within the SLO."
 
 
@@ -104,7 +105,7 @@ def test_a_chosen_rate_that_was_too_high_is_not_blamed_on_the_user() -> None:
     advice = "The harness chose this rate: pass a lower --target-qps, or let the verb peak find the highest one."
     assert answer_of(result).advice == advice
     result["doubts"] = [BUSY]
-    assert answer_of(result).advice == "Stop other programs on this machine and run again."
+    assert answer_of(result).advice == QUIET_THEN_LOWER
     result["calibration"]["rate_per_s"] = None
     result["doubts"] = []
     assert answer_of(result).advice == LOWER
@@ -351,6 +352,9 @@ def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
         "(no 95 % interval: run for about 30 times this length)"
         in answer_of({**result, "queries": None}).headline
     )
+    # A run of more than an hour is no advice.
+    longer = answer_of({**result, "queries": {**result["queries"], "took_s": 130.0}}).headline
+    assert "(no 95 % interval: --repeats 5 gives one)" in longer
 
 
 def test_the_length_for_an_interval_is_at_least_that_of_lower_percentiles() -> None:
@@ -367,6 +371,10 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.7 if name == "queue" else 0.06
     assert answer_of(result).limited_by == "the queue: 70 % of a query's mean time"
+    result["plan"]["batch_wait_ns"] = 20_000_000
+    assert answer_of(result).limited_by == (
+        "the queue: 70 % of a query's mean time; a batch waits up to 20.0 ms to fill (--batch-wait)"
+    )
 
 
 def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
@@ -458,7 +466,7 @@ def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
     failed = golden("server", verdict="INVALID", reasons=[LATE], doubts=[PADDED])
     assert answer_of(failed).advice == LOWER
     failed["doubts"] = [BUSY]
-    assert answer_of(failed).advice == "Stop other programs on this machine and run again."
+    assert answer_of(failed).advice == QUIET_THEN_LOWER
 
 
 def test_too_few_queries_have_their_advice_on_any_machine() -> None:

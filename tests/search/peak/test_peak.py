@@ -595,7 +595,7 @@ def test_the_time_left_is_shown_after_each_run(
     """The stand-in's runs take no time, so a probe of 3 s determines the estimate for the next probes."""
     searched(System(1300.0), *SERVER[:-2], "--no-report", "--duration", "60s")
     first, *others = capsys.readouterr().err.splitlines()
-    assert re.search(r"run 1.*; at most \d+ (s|min) left$", first)
+    assert re.search(r"run 1.*; about \d+ (s|min) left$", first)
     assert all("left" in line for line in others[:5])
 
 
