@@ -85,6 +85,8 @@ def field_problem(error: Any) -> str:
         return f"unknown field {field!r:.100}"
     if error["type"] == "missing":
         return f"field {field!r} is missing"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"field {field!r} is {error['input']!r:.60}, not a mapping: see docs/manifest.md"
     text = one_line(steps.problem(error))
     return f"field {field!r}: {text}" if field else text
 

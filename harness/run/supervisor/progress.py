@@ -6,7 +6,7 @@ from math import ceil
 from harness.core.clock import monotonic_ns
 from harness.core.config.parse import STEADY, Slo
 from harness.core.config.run_config import RunConfig
-from harness.core.units import NS_PER_S, counted, show_ns, show_rate
+from harness.core.units import NS_PER_S, counted, show_ns, show_rate, show_wait
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.run.progress import Progress
@@ -187,5 +187,7 @@ def announcement(
     parts += [f"SLO {slo.name} ≤ {show_ns(slo.bound_ns)}" for slo in _bounds(plan, config)]
     parts.append(str(group))
     if plan.expected_s:
-        parts.append(f"{'about' if plan.until is None else 'at least'} {plan.expected_s:.0f} s")
+        parts.append(
+            f"{'about' if plan.until is None else 'at least'} {show_wait(plan.expected_s)}"
+        )
     return ", ".join(parts)

@@ -205,7 +205,7 @@ class PeakJob(Study[PeakOptions]):
         if config.queries and config.target_qps:
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
-        name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
+        name = f"{number:02}-{kind if load is None or allowed is None else f'{load:.10g}'}"
         if kind != "full":
             config = replace(config, mode="performance", meter=())
         begun = time.monotonic()

@@ -310,7 +310,7 @@ def _summary(content: Content) -> Iterator[str]:
             yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
             failed = sum(not p["passed"] for p in judged)
-            yield f"no peak yet: {failed} of {counted(len(judged), 'run')} failed, and no full run passed"
+            yield f"no peak yet: no full run has passed; {failed} of {counted(len(judged), 'run')} failed"
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""

@@ -23,7 +23,11 @@ def lines(content: Content, folder: Path) -> Iterator[str]:
     yield ""
     yield from conclusion(content)
     if content["taken"]:
-        yield f"{'tuned':<12}{folder / 'tuned.yaml'}: a run with it: --config {folder / 'tuned.yaml'}"
+        file = folder / "tuned.yaml"
+        if missed_slo(content):
+            yield f"{'closest':<12}{file}: the plan that misses the SLO by least"
+        else:
+            yield f"{'tuned':<12}{file}: a run with it: --config {file}"
     yield f"{'results':<12}{folder}"
 
 

@@ -267,7 +267,7 @@ def test_folder_stays_partial_if_no_rate_passes(
     assert not Path("found").exists()
     runs = sum(probe["passed"] is not None for probe in content["probes"])
     so_far = next(iter(table.conclusion(content | {"finished": False})))
-    assert so_far == f"no peak yet: {runs} of {runs} runs failed, and no full run passed"
+    assert so_far == f"no peak yet: no full run has passed; {runs} of {runs} runs failed"
 
 
 @pytest.mark.parametrize(
