@@ -27,7 +27,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, RunLink, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
@@ -134,13 +134,7 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
 def ended_early(root: Path, entry: Entry) -> str:
     """Returns the reason why the study ended before it was complete; '' if it was completed or the reason is unknown."""
     try:
-        content = _content(root, entry)
-        if told := content.get("ended_early"):
-            return str(told)
-        has_no_peak = (
-            entry.study == "peak" and content.get("finished") and content.get("peak") is None
-        )
-        return "no load passed" if has_no_peak else ""
+        return str(_content(root, entry).get("ended_early") or "")
     except (OSError, HarnessError):
         return ""  # the page already states why the file cannot be read
 
@@ -151,13 +145,13 @@ def _link(study: str, run: str) -> RunLink:
     return RunLink(f"/run/{quote(path)}", path)
 
 
-def _judged_repeats(content: repeats.Content) -> Judgement:
+def _judged_repeats(content: repeats.Content) -> Badges:
     verdict = "INVALID" if set(content["verdicts"]) - {"VALID"} else "VALID"
-    return Judgement(verdict, any(content["doubts"]))
+    return Badges(verdict, any(content["doubts"]))
 
 
-def _judged_workers(content: workers_content.Content) -> Judgement:
-    return Judgement(verdict_of(content["workers"]), is_doubted(content["workers"]))
+def _judged_workers(content: workers_content.Content) -> Badges:
+    return Badges(verdict_of(content["workers"]), is_doubted(content["workers"]))
 
 
 def _of_repeats(content: repeats.Content) -> Sequence[Article]:
@@ -180,7 +174,7 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
     tail = [
         f'<div {about}><pre class="table">{escape(text)}</pre></div>' for text in content["tables"]
     ]
-    head = [heading(["Rerun", runs], Judgement()), *map(page.headline, content["verdicts"])]
+    head = [heading(["Rerun", runs], Badges()), *map(page.headline, content["verdicts"])]
     return [Article(head, (), tail)]
 
 
@@ -199,7 +193,7 @@ class Summary(NamedTuple):
 
     workload: str
     outcome: str
-    judged: Judgement = Judgement()
+    judged: Badges = Badges()
     models: Sequence[str] = ()
     """Names of the models that the study measured."""
 
@@ -217,7 +211,7 @@ def summary(root: Path, entry: Entry) -> Summary:
         content = _content(root, entry)
         with reading(f"{entry.path} has an unknown format"):
             workload, outcome = _SUMMARIES[entry.study or ""](content)
-        judged = Judgement()
+        judged = Badges()
         if judge := _JUDGED.get(entry.study or ""):
             with suppress(HarnessError), reading(entry.path):  # the file may lack what judges it
                 judged = judge(content)
@@ -372,15 +366,15 @@ _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "pitfalls": _pitfalls,
 }
 
-_JUDGED: Mapping[str, Callable[[Any], Judgement]] = {
-    "peak": peak_page.judgement,
-    "sweep": sweep_page.judgement,
-    "tune": tune_page.judgement,
+_JUDGED: Mapping[str, Callable[[Any], Badges]] = {
+    "peak": peak_page.badges,
+    "sweep": sweep_page.badges,
+    "tune": tune_page.badges,
     "repeats": _judged_repeats,
-    "overhead": overhead_page.judgement,
+    "overhead": overhead_page.badges,
     "workers": _judged_workers,
-    "machine": machine_page.judgement,
-    "cold": cold_page.judgement,
-    "advise": advise_page.judgement,
+    "machine": machine_page.badges,
+    "cold": cold_page.badges,
+    "advise": advise_page.badges,
 }
 """Judges the verbs whose file alone is enough to judge them."""

@@ -144,7 +144,8 @@ class Study(ABC, Generic[Options]):
                 say(f"{self.folder} contains what was measured before the error")
             raise
         finally:
-            (self.folder / run_folder.PROGRESS).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self.folder / run_folder.PROGRESS).unlink()
             self._seal()
 
     def _note_progress(self, text: str, left_s: float | None) -> None:
@@ -157,7 +158,8 @@ class Study(ABC, Generic[Options]):
         """Adds the reason why the study ended before it was complete to its file, if it has one."""
         self._ended_early = reason or None
         if reason and (self.folder / self.file).is_file():
-            self._save()
+            with suppress(OSError):  # for example, the full disk that ended the study
+                self._save()
 
     def _open_seal(self) -> None:
         """Removes the seal of a continued study. First prints the files that changed after sealing, because a new seal

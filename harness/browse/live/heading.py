@@ -43,7 +43,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     if entry is not None and entry.study is not None:
         about = studies.summary(root, entry)
         return Heading(
-            f"{entry.study} · {about.workload}", so_far=about.outcome, judged=about.judged.badges
+            f"{entry.study} · {about.workload}", so_far=about.outcome, judged=about.judged.words
         )
     if entry is None or entry.row is None:
         return Heading()

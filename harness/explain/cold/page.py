@@ -9,7 +9,7 @@ from harness.core.units import NS_PER_MS
 from harness.explain.cold import summary, tables
 from harness.explain.cold.trials.turns import COLD, WARM
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows
 from harness.results.pages.tables import Cell, Table, show_cell, with_intervals
@@ -83,13 +83,13 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
     return bars_in_rows(title, about, {"title": "time, ms"}, list(trials), series, "stack")
 
 
-def judgement(content: Mapping[str, Any]) -> Judgement:
-    return Judgement(doubted=bool(content["doubts"]))
+def badges(content: Mapping[str, Any]) -> Badges:
+    return Badges(doubted=bool(content["doubts"]))
 
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = ["Cold start", content["model"], tables.framework(content)]
-    yield heading(words, judgement(content))
+    yield heading(words, badges(content))
     first, *others = tables.headlines(content)
     temperature, text = first.split(maxsplit=1)
     yield page.headline(f"{temperature.capitalize()}: {text}")

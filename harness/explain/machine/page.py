@@ -16,7 +16,7 @@ from harness.machine.characterise.arithmetic.segments import WAYS
 from harness.machine.characterise.measured import Measured, of
 from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
 from harness.results.pages import page, tiles
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars, line, rounded
 from harness.results.pages.report import show_time
@@ -35,14 +35,14 @@ def articles(content: Content) -> list[Article]:
     return [Article(list(_head(content)), list(figures(content)), list(_tail(content)))]
 
 
-def judgement(content: Content) -> Judgement:
-    return Judgement(doubted=any(one.is_doubtful for one in quoted_peaks(content)))
+def badges(content: Content) -> Badges:
+    return Badges(doubted=any(one.is_doubtful for one in quoted_peaks(content)))
 
 
 def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
     quoted = quoted_peaks(content)
-    yield heading(["Machine", machine["cpu"]], judgement(content))
+    yield heading(["Machine", machine["cpu"]], badges(content))
     yield tiles.html([_tile(one) for one in quoted]) or page.headline(NO_RATE)
     cores = counted(machine["cores_usable"], "core")
     yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.units import counted
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.plots import bars_in_rows, rounded
 from harness.results.pages.tables import Cell, Column, Table, columns
@@ -106,7 +106,7 @@ def _name(change: Mapping[str, Any]) -> str:
 
 def _head(report: Mapping[str, Any]) -> Iterator[str]:
     on = f"on {report['backend']}" if report["backend"] else "inputs only"
-    yield heading(["Pitfalls", report["model"], report["dataset"], on], Judgement())
+    yield heading(["Pitfalls", report["model"], report["dataset"], on], Badges())
     yield page.headline(headline(report))
     yield f"<p>{escape(summary(report))}</p>"
     for note in report["notes"]:

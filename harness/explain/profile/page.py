@@ -14,7 +14,7 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.explain.profile.tables.tables import phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows, line, rounded, shortened
 from harness.results.pages.words import settings, words
@@ -46,9 +46,7 @@ def articles(profiled: Profiled, folder: Path) -> list[Article]:
     tables = profile_tables(profiled, folder)
     run = profiled.content.get("run") or {}
     doubted = bool(run.get("doubts") or profiled.doubts)
-    title = heading(
-        ["Profile", _name(profiled, folder)], Judgement(run.get("verdict", ""), doubted)
-    )
+    title = heading(["Profile", _name(profiled, folder)], Badges(run.get("verdict", ""), doubted))
     head = [title, *_head(profiled)]
     stages = ("stage", "stages")
     tail = [

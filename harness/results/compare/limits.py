@@ -32,7 +32,7 @@ class Judged(NamedTuple):
     broken: bool
     line: str
     is_hidden: bool = False
-    """Whether noise hides if the limit is broken."""
+    """Whether the noise is too large to decide if the limit is broken."""
 
 
 def parse_limit(text: str) -> Limit:

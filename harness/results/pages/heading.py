@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from harness.results.pages.page import badge
 
 
-class Judgement(NamedTuple):
-    """The judgement of a run or study, which a page shows as badges."""
+class Badges(NamedTuple):
+    """The badges of a run or study."""
 
     verdict: str = ""
     """VALID if the result may be quoted, INVALID if not; "" if the study judges no runs."""
@@ -16,14 +16,14 @@ class Judgement(NamedTuple):
     """Whether the page names reasons to doubt the result."""
 
     @property
-    def badges(self) -> Sequence[str]:
+    def words(self) -> Sequence[str]:
         return [word for word in (self.verdict, "DOUBT" if self.doubted else "") if word]
 
 
-def heading(words: Iterable[str], judged: Judgement) -> str:
+def heading(words: Iterable[str], judged: Badges) -> str:
     """Returns the heading with its badges. words: the kind of study and what it measured, not escaped."""
     title = escape(" · ".join(filter(None, words)))
-    return f"<h1>{' '.join([*map(badge, judged.badges), title])}</h1>"
+    return f"<h1>{' '.join([*map(badge, judged.words), title])}</h1>"
 
 
 def verdict_of(runs: Iterable[Mapping[str, Any]]) -> str:

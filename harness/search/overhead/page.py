@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading, is_doubted
+from harness.results.pages.heading import Badges, heading, is_doubted
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import line, rounded, tall
 from harness.search.overhead import table
@@ -25,15 +25,15 @@ def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def judgement(content: Content) -> Judgement:
+def badges(content: Content) -> Badges:
     verdict = "INVALID" if content["overhead"] is None else "VALID"
-    return Judgement(verdict, is_doubted(content["runs"]))
+    return Badges(verdict, is_doubted(content["runs"]))
 
 
 def articles(content: Content) -> list[Article]:
     sides = f"{'sides':<12}{table.sides(content)}"
     head = [
-        heading(["Serving overhead", content["model"]], judgement(content)),
+        heading(["Serving overhead", content["model"]], badges(content)),
         *page.conclusion([table.headline(content), sides, *table.facts(content)]),
     ]
     tail = [part for one in table.tables(content) for part in page.section(one, cards=True)]

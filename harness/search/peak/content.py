@@ -69,7 +69,7 @@ class Content(TypedDict):
     failed_above_kind: str | None
     """`full` if a full run failed there; otherwise `probe`, which may be wrong."""
     ended_early: str | None
-    """Reason why the search stopped early although it had a result; None if it was completed."""
+    """Reason why the search stopped early, or has no peak; None if it was completed with a peak."""
     fastest_ns: NotRequired[int | None]
     """Latency of the fastest answer, if even that answer missed the SLO; otherwise None."""
     probes: Sequence[Probe]

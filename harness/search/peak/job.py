@@ -282,6 +282,7 @@ class PeakJob(Study[PeakOptions]):
     def _publish(self) -> int:
         """Moves the full run's files into the result folder. If no full run exists, the folder remains `.partial`."""
         if self._best is None:
+            self._end_early("no load passed")
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)

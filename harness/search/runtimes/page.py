@@ -9,7 +9,7 @@ from typing import Any
 from harness.results.compare.compare import BETTER, SAME
 from harness.results.numbers import SPEEDS
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import bars_in_rows, rounded
 from harness.results.pages.tables import show_cell, with_intervals
@@ -48,7 +48,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     head = [
         heading(
             ["Runtimes", content["scenario"], one["model"]],
-            Judgement(state, bool(limits) and state != "UNDECIDED"),
+            Badges(state, bool(limits) and state != "UNDECIDED"),
         ),
         page.headline(table.headline(one)),
         *(['<p class="quiet">The ranked runs are VALID.</p>'] if state != "INVALID" else []),

@@ -8,7 +8,7 @@ from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
@@ -55,17 +55,17 @@ def write(content: Content, folder: Path) -> Path:
     return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def judgement(content: Content) -> Judgement:
+def badges(content: Content) -> Badges:
     made, parts = content["points"], [part for _, part in caches.parts(content)]
     doubted = is_doubted(made) or any(map(points.has_hole, parts))
     has_answer = any(map(points.highest_of, parts))
-    return Judgement("INVALID" if made and not has_answer else verdict_of(made), doubted)
+    return Badges("INVALID" if made and not has_answer else verdict_of(made), doubted)
 
 
 def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     made, title = content["points"], ["Sweep", *points.words(content)]
-    head = [heading(title, judgement(content))]
+    head = [heading(title, badges(content))]
     lines = list(points.marks_of_all(content))
     head += page.conclusion(lines, points.main_label(lines))
     runs = [linked(point["folder"]) for point in made] if linked else []

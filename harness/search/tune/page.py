@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
@@ -81,10 +81,10 @@ def _heat_map(content: Content) -> Figure:
     )
 
 
-def judgement(content: Content) -> Judgement:
+def badges(content: Content) -> Badges:
     runs = tune_report.judged_runs(content, content["taken"])
     verdict = "INVALID" if tune_report.missed_slo(content) else verdict_of(runs)
-    return Judgement(verdict, is_doubted(runs))
+    return Badges(verdict, is_doubted(runs))
 
 
 def _head(content: Content) -> Iterator[str]:
@@ -95,6 +95,6 @@ def _head(content: Content) -> Iterator[str]:
         content["model"],
         content["slo"] or "",
     ]
-    yield heading(words, judgement(content))
+    yield heading(words, badges(content))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

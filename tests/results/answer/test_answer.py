@@ -352,7 +352,7 @@ def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
         "(no 95 % interval: run for about 30 times this length)"
         in answer_of({**result, "queries": None}).headline
     )
-    # A run of more than an hour is no advice.
+    # If a run would take more than an hour, the answer recommends --repeats instead.
     longer = answer_of({**result, "queries": {**result["queries"], "took_s": 130.0}}).headline
     assert "(no 95 % interval: --repeats 5 gives one)" in longer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
 
 pytest.importorskip("plotly")
 
@@ -52,7 +52,7 @@ def test_heading_of_a_study_has_the_verdict_of_its_runs(
     runs: list[tuple[str, list[str]]], badges: list[str]
 ) -> None:
     made = [{"verdict": verdict, "doubts": doubts} for verdict, doubts in runs]
-    shown = heading(["Peak", "a<b", ""], Judgement(verdict_of(made), is_doubted(made)))
+    shown = heading(["Peak", "a<b", ""], Badges(verdict_of(made), is_doubted(made)))
     assert re.findall(r'<span class="badge \w+">(\w+)</span>', shown) == badges
     assert shown.endswith("Peak · a&lt;b</h1>")
 

@@ -11,7 +11,7 @@ from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.explain.advise.record import share_saved
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.plots import bars_in_rows, rounded, shortened, tall
 
@@ -158,14 +158,14 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def judgement(advice: Content) -> Judgement:
+def badges(advice: Content) -> Badges:
     notes = advise_report.notes(advice)
-    return Judgement(doubted=any(line.split()[0] == "doubt" for line in notes))
+    return Badges(doubted=any(line.split()[0] == "doubt" for line in notes))
 
 
 def _head(advice: Content, folder: Path) -> Iterator[str]:
     notes = list(advise_report.notes(advice))
-    yield heading(["Advice", advice["model"]["name"]], judgement(advice))
+    yield heading(["Advice", advice["model"]["name"]], badges(advice))
     yield page.headline(advise_report.conclusion(advice))
     setting = ", ".join([advice["runtime"], advice["now"]])
     yield from page.labelled([f"{'setting':<12}{setting}", *notes])

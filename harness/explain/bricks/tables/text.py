@@ -9,7 +9,7 @@ from harness.explain.bricks.tables import construct
 from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.plots import bars, heat_map
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
@@ -180,7 +180,7 @@ def articles(content: Content) -> list[page.Article]:
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
     names = ", ".join(numbers["models"]) or "no model"
     lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
-    head = [heading(["Bricks", names], Judgement(doubted=bool(doubts))), *page.conclusion(lines)]
+    head = [heading(["Bricks", names], Badges(doubted=bool(doubts))), *page.conclusion(lines)]
     tail = [html for table in _tables(content, numbers) for html in page.section(table, cards=True)]
     return [page.Article(head, list(_figures(numbers)), tail)]
 

@@ -18,7 +18,7 @@ from harness.core.units import (
 )
 from harness.results.numbers import Number
 from harness.results.pages import page
-from harness.results.pages.heading import Judgement, heading
+from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
@@ -66,7 +66,7 @@ def articles(view: View) -> list[Article]:
 def _heading(view: View) -> str:
     words = ["Grid", view.content["config"]["scenario"], ", ".join(view.labels.values())]
     doubted = any(line.startswith("doubt") for line in report.facts(view))
-    return heading(words, Judgement("VALID" if view.ranked else "INVALID", doubted))
+    return heading(words, Badges("VALID" if view.ranked else "INVALID", doubted))
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
