@@ -31,6 +31,12 @@ MOST_WAITING = 1024
 equally, up to a full batch each.
 """
 
+WAITED_SHARE = 0.9
+"""With --dispatch deadline, a batch waits for more samples only if its predicted end is within this share of the SLO's
+bound. One batch in ten takes longer than the prediction, so without this margin a tenth of the waiting samples would be
+late.
+"""
+
 FULL = 0.02
 """If a full batch waits for every instance, the rule chooses the smallest size whose cost per sample is at most (1 +
 FULL) times the lowest cost.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.core.batch_rule import WAITED_SHARE
 from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
@@ -177,5 +178,6 @@ class Findings:
         """
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
-            wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)
+            waited_ns = int(WAITED_SHARE * self.slo.bound_ns)
+            wait_ns = min(wait_ns, waited_ns - self.calibration.slowest_batch_ns)
         return max(0, wait_ns)

@@ -184,9 +184,9 @@ def test_batch_without_a_wait_takes_the_samples_present(monkeypatch: pytest.Monk
 
 
 def test_wait_ends_before_it_makes_the_oldest_sample_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The oldest sample can wait 8 ms, because a batch of two takes 12 ms of the 20 ms.
+    # The oldest sample waits for 6 ms, because a batch of two takes 12 ms, and must end within 0.9 of the 20 ms.
     deadlines = Deadlines(20 * MS, CURVE, 1)
-    assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
+    assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(6, 1), (36, 1)]
 
 
 def test_a_shortened_batch_leaves_its_other_samples_to_the_next_batch(

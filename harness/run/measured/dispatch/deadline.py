@@ -11,6 +11,7 @@ from queue import Empty
 
 import numpy as np
 
+from harness.core.batch_rule import WAITED_SHARE
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.run.journal import Issuer
@@ -36,8 +37,8 @@ class Deadlines:
         self._free_ns = [0] * instances
 
     def latest_start_ns(self, entry_ns: int, samples: int) -> int:
-        """Returns the latest start of a batch of `samples` whose oldest sample arrived at `entry_ns`."""
-        return entry_ns + self._bound_ns - self._curve[samples]
+        """Returns the latest start of a batch of `samples` that waits, if its oldest sample arrived at `entry_ns`."""
+        return entry_ns + int(WAITED_SHARE * self._bound_ns) - self._curve[samples]
 
     def size(self, entry_ns: Array, now_ns: int, instance: int) -> int:
         """Returns the size of the batch that `instance` begins now.
@@ -116,7 +117,7 @@ class PlanningDispatcher(QueuedDispatcher):
         """Adds waiting samples, and samples that arrive while the batch may still wait.
 
         The batch stops waiting when it is full, when its oldest sample has waited for `wait_ns`, or when waiting longer
-        would make this sample late.
+        could make this sample late.
         """
         oldest_ns = int(self._entry_ns[self._taken])
         while (waiting := len(self._ids) - self._next) < self._max_batch:
