@@ -305,7 +305,7 @@ def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
         length_s = (result.get("queries") or {}).get("took_s")
         if length_s and times * length_s > _LONGEST_S:
             return " (no 95 % interval: --repeats 5 gives one)"
-        return f" (no 95 % interval: run for about {show_longer(times, length_s)})"
+        return f" (no 95 % interval: run for at least {show_longer(times, length_s)})"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
@@ -348,8 +348,8 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
     if slo is not None and late is not None and samples:
         count = queries["counted_by_loadgen"] or samples // queries["samples_per_query"]
         return (
-            f"{late:,} of {count:,} queries took more than {_bound(slo)} "
-            f"({(1 - slo.percentile) * 100:.4g} % may)"
+            f"{late:,} of {count:,} queries ({late / count * 100:.3g} %) took more than {_bound(slo)} "
+            f"(p{slo.percentile * 100:.10g} allows {(1 - slo.percentile) * 100:.4g} %)"
         )
     if headline.get("unit") == "ns":
         return f"{headline['name']} {show_ns(headline['value'])}"

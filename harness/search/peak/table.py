@@ -180,11 +180,11 @@ def _unsustained(run: Probe, content: Content) -> Iterator[str]:
 def progress(number: int, probe: Probe, unit: str) -> str:
     kind, load, late = probe["kind"], probe["load"], probe["late"]
     outcome = _outcome(probe["passed"], probe["ended"]) or kind
-    name = "full run" if kind == "full" else "run"
     at = "" if load is None else f" at {show_rate(load)} {unit}"
+    at += ", full" if kind == "full" else ""
     queries = "" if late is None else f", {late:,} of {probe['queries']:,} queries late"
     queries += " when it was ended" if HOPELESS in probe["reasons"] else ""
-    return f"{name} {number}{at}: {outcome}{queries}, {probe['seconds']:.1f} s"
+    return f"run {number}{at}: {outcome}{queries}, {probe['seconds']:.1f} s"
 
 
 def _outcome(passed: bool | None, ended: str | None) -> str:
