@@ -10,6 +10,7 @@ let hasEnded = false;
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
+const LATE_S = 4; // a first point at this time or later is not the first query's
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -100,7 +101,7 @@ class Chart {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
     this.figure.hidden = false;
-    waiting.hidden = true;
+    sayBegin();
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
@@ -125,9 +126,11 @@ class Chart {
       add(this.svg, "text", { x: x(one.t) + 3, y: TOP + 9, class: "tick right" }, markName(one.mark, marked));
     }
     if (this.stacked) this.areas(drawn, x, y);
-    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y, limits[name]);
-    for (const [, value] of bounds) if (value <= most)
+    else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y);
+    for (const [, value] of bounds) if (value <= most) {
+      add(this.svg, "rect", { x: LEFT, y: TOP, width: width - RIGHT - LEFT, height: y(value) - TOP, class: "late" });
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
+    }
     if (pointed !== null) {
       const at = nearest(pointed).t;
       add(this.svg, "line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "pointer" });
@@ -152,10 +155,8 @@ class Chart {
     return Math.min(most / 10, ...values.map((value) => value / 1.3));
   }
 
-  // Draws a line. The parts that almost reach the bound, or exceed it, have other colours.
-  line(drawn, name, place, x, y, bound) {
-    const paths = new Map();
-    let before = null; // a point without a value, or with a mark, interrupts the line
+  line(drawn, name, place, x, y) {
+    let path = "", before = null; // a point without a value, or with a mark, interrupts the line
     for (const [i, one] of drawn.entries()) {
       const value = this.values(one)[name];
       if (value === undefined) { before = null; continue; }
@@ -164,13 +165,10 @@ class Chart {
       if (isLast && (!before || one.mark)) // a point without neighbours has no line
         add(this.svg, "circle", { cx: x(one.t), cy: y(value), r: 2.5, class: `dot s${place % 8}` });
       const at = `${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
-      if (before && !one.mark) {
-        const kind = judged(value, bound);
-        paths.set(kind, `${paths.get(kind) || ""}M${before}L${at}`);
-      }
+      path += before && !one.mark ? `L${at}` : `M${at}`;
       before = at;
     }
-    for (const [kind, path] of paths) add(this.svg, "path", { d: path, class: `line s${place % 8} ${kind}` });
+    add(this.svg, "path", { d: path, class: `line s${place % 8}` });
   }
 
   areas(drawn, x, y) {
@@ -209,7 +207,7 @@ class Chart {
       const row = document.createElement("li");
       const kind = judged(this.values(at)[name], limits[name]);
       const swatch = row.appendChild(document.createElement("span"));
-      swatch.className = `swatch s${place % 8} ${kind}`; // as the line at this point
+      swatch.className = `swatch s${place % 8}`;
       row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
       const number = row.appendChild(document.createElement("b"));
       number.textContent = shown(this.values(at)[name], this.unit);
@@ -230,6 +228,66 @@ class Chart {
     }
     this.legend.replaceChildren(...rows);
   }
+}
+
+/* Returns an axis for the values: the place of a value between two ends in pixels, and the axis's marks. */
+function axisOf(values, isLog, from, to) {
+  const low = isLog ? Math.min(...values) / 1.2 : 0;
+  const high = Math.max(...values) * (isLog ? 1.2 : 1.06);
+  const share = (value) => (isLog ? Math.log(value / low) / Math.log(high / low) : value / high);
+  const marks = isLog ? logTicks(low, high) : [];
+  return { at: (value) => from + share(value) * (to - from), marks: marks.length > 1 ? marks : ticks(low, high, 4) };
+}
+
+/* Draws the loads that a search has tried so far. The server sends them after each run. */
+function drawTried() {
+  const figure = document.getElementById("tried");
+  if (!figure) return;
+  const { titles, log, bound, traces } = JSON.parse(figure.dataset.plot);
+  const svg = figure.querySelector("svg");
+  const width = Math.max(svg.clientWidth, 240);
+  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  svg.replaceChildren();
+  const points = traces.flatMap((trace) => trace.points);
+  const bottom = HEIGHT - BOTTOM;
+  const x = axisOf(points.map(([load]) => load), log.includes("x"), LEFT, width - RIGHT);
+  const tops = points.map(([, value]) => value).filter((value) => value > 0 || !log.includes("y"));
+  const y = axisOf([...tops, bound ?? tops[0]], log.includes("y"), bottom, TOP);
+  const isTime = titles.y.endsWith(", ms");
+  for (const value of y.marks) {
+    add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(value), y2: y.at(value), class: "grid" });
+    add(svg, "text", { x: LEFT - 6, y: y.at(value) + 4, class: "tick left" }, isTime ? shown(value / 1e3, "s") : digits(value));
+  }
+  for (const value of x.marks) add(svg, "text", { x: x.at(value), y: HEIGHT - 6, class: "tick" }, digits(value));
+  if (bound !== null)
+    add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
+  const place = places(traces.map((trace) => trace.name));
+  const rows = traces.map((trace) => {
+    const colour = triedColour(trace, place);
+    const at = trace.points.map(([load, value]) => [x.at(load), y.at(value)]);
+    if (!trace.mark) add(svg, "path", { d: `M${at.join("L")}`, class: `line ${colour}` });
+    trace.points.forEach(([, , number], i) => {
+      const [across, up] = at[i];
+      if (!trace.mark) add(svg, "circle", { cx: across, cy: up, r: 2.5, class: `dot ${colour}` });
+      else add(svg, "text", { x: across, y: up + 5, class: `symbol ${colour}` }, trace.mark);
+      if (number) add(svg, "text", { x: across, y: up > TOP + 20 ? up - 8 : up + 18, class: "tick" }, number);
+    });
+    const row = document.createElement("li");
+    const swatch = row.appendChild(document.createElement("span"));
+    swatch.className = trace.mark ? `symbol ${colour}` : `swatch ${colour}`;
+    swatch.textContent = trace.mark;
+    row.append(` ${trace.name}`);
+    return row;
+  });
+  const axes = document.createElement("li");
+  axes.textContent = `across: ${titles.x}; up: ${titles.y.replace(/, ms$/, "")}`;
+  figure.querySelector(".legend").replaceChildren(...rows, axes);
+}
+
+/* Returns the class of a trace's colour: that of its name, or of the outcome that a symbol stands for. */
+function triedColour(trace, place) {
+  if (!trace.mark) return `s${place.get(trace.name) % 8}`;
+  return { "●": "good", "○": "good", "✕": "reason" }[trace.mark] || "quiet";
 }
 
 /* Returns the places of an area's edge as texts; a single place becomes a short edge, which can be seen. */
@@ -257,6 +315,12 @@ function forgetRuns() {
   if (runs.size > MOST_RUNS) points.splice(0, [...runs.values()].at(-MOST_RUNS));
 }
 
+/* States when the charts begin if the page was opened later than the first query, or if they have dropped points. */
+function sayBegin() {
+  waiting.hidden = first() < LATE_S;
+  waiting.textContent = `The charts begin ${shownTime(first())} after the first query.`;
+}
+
 const first = () => points[0].t;
 const last = () => Math.max(points[points.length - 1].t, first() + 1);
 const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
@@ -282,7 +346,7 @@ function drawAll() {
 for (const figure of document.querySelectorAll("#charts .chart")) charts.push(new Chart(figure));
 const waiting = document.getElementById("waiting");
 waiting.hidden = false;
-new ResizeObserver(drawAll).observe(document.getElementById("charts"));
+new ResizeObserver(() => { drawAll(); drawTried(); }).observe(document.getElementById("charts"));
 
 const events = new EventSource(panel.dataset.events);
 let isOpen = false; // whether the reader has opened the stages; each new panel would close them
@@ -295,7 +359,10 @@ function show(event) {
 }
 
 events.addEventListener("state", show);
-events.addEventListener("done", (event) => { document.getElementById("done").innerHTML = event.data; });
+events.addEventListener("done", (event) => {
+  document.getElementById("done").innerHTML = event.data;
+  drawTried();
+});
 events.addEventListener("points", (event) => {
   for (const one of JSON.parse(event.data)) {
     points.push(one);

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live.heading import Heading, heading, step
+from harness.browse.live.loads import tried_loads
 from harness.browse.live.points import CHARTS, begin_of, gap, opening, point
 from harness.browse.live.snapshots import Snapshot, snapshot
 from harness.browse.live.tiles import live_tiles
@@ -333,11 +334,15 @@ class Watching:
         return row["verdict"], reason, row["doubts"], final
 
     def _done(self, path: str) -> str:
-        """Renders a search's last finished runs, newest first."""
+        """Renders a search's last finished runs, newest first, below a plot of the loads that were tried."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
+        entry = self._index.entries().get(path)
+        title, plot = tried_loads(self._index.root, entry) if entry else ("", "")
         return render(
             "done.html",
+            title=title,
+            plot=plot,
             done=[e.row for e in inside if e.row is not None],
             most=MOST_DONE,
             load_reasons=codes(Kind.REASON, About.LOAD),
