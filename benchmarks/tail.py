@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +33,10 @@ from benchmarks.framework_models import encoder_onnx
 from benchmarks.pairs import estimate, neighbours, ratio
 from benchmarks.reference_harness import Reference, reference_images
 from benchmarks.report import Row, command
-from harness.core.batch_rule import BatchRule, batch_times
+from benchmarks.tail_limit import BATCHES, Tail, Times, limit
 from harness.core.config.run_config import RunConfig
-from harness.core.queueing import dispatched
-from harness.core.service_times import QUANTILE_POINTS, QUANTILES, ServiceTimes, together
-from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.core.service_times import QUANTILE_POINTS, ServiceTimes, together
+from harness.core.units import NS_PER_S
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import scenario_named
 from harness.machine import cores
@@ -65,18 +64,11 @@ SECONDS = 8.0
 LEAST_QUERIES = 600
 """Minimum number of queries per run; six of them may be later than p99."""
 
-MOST_SIMULATED = 200_000
-"""Maximum number of a run's queries in a simulation; 2,000 of them are later than p99."""
-
 LONE_SECONDS, LEAST_LONE = 2.0, 12
 """Duration of a loop of single queries with pauses, and its minimum number of queries."""
 
-BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"
 """An SLO that every run meets, so that late queries do not end a run."""
-
-Draws = Callable[[int], Array]
-"""Maps a batch size to (QUANTILES,) service times in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +83,6 @@ class Subject:
 
 Made = Callable[[Path], Subject]
 """Maps the folder for the model's file to the subject."""
-
-
-class Tail(NamedTuple):
-    p50_ms: float
-    p99_ms: float
 
 
 class Served(NamedTuple):
@@ -152,16 +139,16 @@ class Bench:
         self._reference = (
             Reference(checkout, folder / "images") if checkout and subject.reference else None
         )
-        self._cores = cores.available().planned
-        self._on_all_cores = Layout(1, self._cores, (("spinning", "on"),))
+        self.cores = cores.available().planned
+        self._on_all_cores = Layout(1, self.cores, (("spinning", "on"),))
 
     def narrow(self) -> ServiceTimes:
         """Measures service times with one busy instance per core."""
-        return self._service(Layout(self._cores, 1))
+        return self._service(Layout(self.cores, 1))
 
     def wide(self) -> ServiceTimes | None:
         """Measures service times of one instance that spins on all cores; returns None if the model needs no cores."""
-        if not self._is_computing or self._cores == 1:
+        if not self._is_computing or self.cores == 1:
             return None
         return self._service(self._on_all_cores)
 
@@ -181,7 +168,7 @@ class Bench:
         """Returns (queries,) times in ns of single queries on all cores, each after a pause; returns None if the model
         needs no cores.
         """
-        if not self._is_computing or self._cores == 1:
+        if not self._is_computing or self.cores == 1:
             return None
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, context) as process:
@@ -194,9 +181,7 @@ class Bench:
 
     def capacity_per_s(self, narrow: ServiceTimes) -> float:
         """Returns the samples/s of bare loops at their best batch size."""
-        return max(
-            self._cores * size * NS_PER_S / float(narrow.of(size).mean()) for size in BATCHES
-        )
+        return max(self.cores * size * NS_PER_S / float(narrow.of(size).mean()) for size in BATCHES)
 
     def served(self, rate_per_s: float, *more: str) -> Served:
         """Makes one run."""
@@ -205,16 +190,10 @@ class Bench:
         run = harness("--scenario", "server", "--mode", "performance", *self._options, *load, *more)
         latency = run.result["latency_ns"]
         return Served(
-            _ms(latency["p50"], latency["p99"]),
+            Tail.of_ns(latency["p50"], latency["p99"]),
             np.sort(run.columns["scheduled_ns"]),
             run.result["reference"]["at_run_speed"]["ratio"],
         )
-
-    def limit(self, due_ns: Array, times: "Times") -> Tail:
-        """Returns the lowest p50 and the lowest p99 over all policies."""
-        due_ns = due_ns[:MOST_SIMULATED]
-        found = [simulated(due_ns, policy) for policy in policies(times, self._cores)]
-        return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
         """Returns the reference harness's tail at this rate; None if the reference harness cannot serve the model."""
@@ -222,45 +201,7 @@ class Bench:
             return None
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
         found = self._reference.tail_ns(Path(self._file), round(rate_per_s), count)
-        return _ms(*found)
-
-
-class Times(NamedTuple):
-    """Service times of one instance per core, and of one instance on all cores if it exists."""
-
-    narrow: ServiceTimes
-    wide: ServiceTimes | None = None
-    lone: Array | None = None
-    """(QUANTILES,) service times in ns of a single query on all cores after a pause."""
-
-
-class Policy(NamedTuple):
-    """A dispatching policy. size: (waiting samples, idle instances) -> batch size. alone: service times of a query on
-    all cores.
-    """
-
-    instances: int
-    draws: Draws
-    size: Callable[[int, int], int]
-    alone: Array | None = None
-
-
-def policies(times: Times, count: int) -> Iterator[Policy]:
-    """Yields fixed batches and the harness's rule with one instance per core, each with and without all cores for a
-    single waiting query; then yields fixed batches with one instance on all cores.
-    """
-    narrow, wide, lone = times
-    rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
-    sizes: list[Callable[[int, int], int]] = [
-        *(partial(_at_most, most) for most in BATCHES),
-        rule.size,
-    ]
-    for size in sizes:
-        yield Policy(count, narrow.of, size)
-        if lone is not None:
-            yield Policy(count, narrow.of, size, lone)
-    if wide is not None:
-        yield from (Policy(1, wide.of, partial(_at_most, most)) for most in BATCHES)
+        return Tail.of_ns(*found)
 
 
 def _lone_ns(config: RunConfig, spec: InstanceGroup, pause_s: float) -> Array:
@@ -281,31 +222,6 @@ def _lone_ns(config: RunConfig, spec: InstanceGroup, pause_s: float) -> Array:
             backend.infer(batch)
             found_ns.append(time.monotonic_ns() - begun_ns)
     return np.asarray(found_ns[1:])  # the first query warms up the backend
-
-
-def _at_most(most: int, waiting: int, _idle: int) -> int:
-    return min(waiting, most)
-
-
-def simulated(due_ns: Array, policy: Policy) -> Tail:
-    """Simulates a first-in, first-out queue. due_ns: (queries,) ascending, from any start."""
-    drawn = np.random.default_rng(0).integers(0, QUANTILES, len(due_ns))
-    draws = cache(policy.draws)
-    alone = policy.alone
-    found = dispatched(
-        due_ns - due_ns[0],
-        policy.instances,
-        BATCHES[-1],
-        0,
-        policy,
-        lambda size, first, _: int(draws(size)[drawn[first]]),
-        None if alone is None else lambda first, _: int(alone[drawn[first]]),
-    )
-    return _ms(*np.percentile(found.queue_ns + found.infer_ns, (50, 99)))
-
-
-def _ms(p50_ns: float, p99_ns: float) -> Tail:
-    return Tail(float(p50_ns) / NS_PER_MS, float(p99_ns) / NS_PER_MS)
 
 
 def measure(
@@ -356,7 +272,7 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
     known = [ns for ns in lone if ns is not None]
     alone = np.quantile(np.concatenate(known), QUANTILE_POINTS) if known else None
     seen.add(load, OURS, ours.tail)
-    seen.add(load, LIMIT, bench.limit(ours.due_ns, Times(narrow, wide, alone)))
+    seen.add(load, LIMIT, limit(ours.due_ns, Times(narrow, wide, alone), bench.cores))
     seen.at_run_speed.setdefault(load, []).append(ours.at_run_speed)
     others: dict[str, Callable[[], Tail | None]] = {
         plan: lambda more=more: bench.served(rate_per_s, "--dispatch", "greedy", *more).tail  # type: ignore[misc]
