@@ -14,8 +14,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from harness.cli.main import main
-from harness.results.run_folder import ENDPOINT
-from tests.browse.folders import golden_results
+from harness.results.run_folder import ENDPOINT, ResultFolder
+from tests.browse.folders import curve, curve_point, golden_results
 from tests.stand_ins.chromium import CHROMIUM, needs_chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium()]
@@ -407,6 +407,27 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(page.locator(".plot .main-svg").first).to_be_visible()
         run.communicate(timeout=120)
     assert not (results / "live" / ENDPOINT).exists()
+
+
+def test_the_live_page_of_a_search_draws_the_loads_tried(
+    page: Page, address: str, results: Path
+) -> None:
+    study = ResultFolder(results / "curve")
+    curve(results, curve_point(100, 4), curve_point(200, 40))
+    page.goto(f"{address}/live/curve.partial")
+    plot = page.locator("#tried")
+    expect(plot.get_by_text("✕").first).to_be_visible()
+    expect(plot.locator("svg .bound")).to_be_visible()
+    expect(plot.locator("circle")).to_have_count(6)  # p50, p90 and p99 of two runs
+    curve(results, curve_point(100, 4), curve_point(150, 5), curve_point(200, 40))
+    expect(plot.locator("circle")).to_have_count(9)
+    assert [tick.text_content() for tick in plot.locator(".left").all()] == [
+        "2 ms",
+        "5 ms",
+        "10 ms",
+        "20 ms",
+    ]
+    shutil.rmtree(study.path)
 
 
 def test_another_address_needs_the_token(browser: Browser, results: Path) -> None:
