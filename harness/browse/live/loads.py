@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ def tried_loads(root: Path, entry: Entry) -> tuple[str, str]:
     """Returns the title of the plot and its data as JSON; ('', '') if the study has no plot of loads yet."""
     if entry.study not in studies.WITH_LINKS:
         return "", ""
+    return _read(root, entry.path, entry.study, studies.changed_ns(root, entry))
+
+
+@lru_cache(maxsize=32)
+def _read(root: Path, path: str, study: str, _changed_ns: int) -> tuple[str, str]:
+    """Caches the plot until the study's file changes, because a live page asks for it every second."""
+    entry = Entry(path, "", study=study)
     figure = next((one for made in studies.articles(root, entry) for one in made.figures), None)
     return (figure.title, json.dumps(_data(figure), allow_nan=False)) if figure else ("", "")
 
