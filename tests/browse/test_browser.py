@@ -416,11 +416,11 @@ def test_the_live_page_of_a_search_draws_the_loads_tried(
     curve(results, curve_point(100, 4), curve_point(200, 40))
     page.goto(f"{address}/live/curve.partial")
     plot = page.locator("#tried")
-    expect(plot.get_by_text("✕").first).to_be_visible()
-    expect(plot.locator("svg .bound")).to_be_visible()
-    expect(plot.locator("circle")).to_have_count(6)  # p50, p90 and p99 of two runs
+    expect(plot.locator("svg .cross").first).to_be_visible()
+    expect(plot.locator("svg .bound")).to_have_count(1)
+    expect(plot.locator(".dot")).to_have_count(6)  # p50, p90 and p99 of two runs
     curve(results, curve_point(100, 4), curve_point(150, 5), curve_point(200, 40))
-    expect(plot.locator("circle")).to_have_count(9)
+    expect(plot.locator(".dot")).to_have_count(9)
     assert [tick.text_content() for tick in plot.locator(".left").all()] == [
         "2 ms",
         "5 ms",

@@ -17,7 +17,7 @@ def test_lines_crosses_and_bound_of_a_sweep(tmp_path: Path) -> None:
     assert plot["titles"]["y"] == "latency, ms"
     assert (plot["log"], plot["bound"]) == (["y"], 10)
     marks = {trace["name"]: trace["mark"] for trace in plot["traces"]}
-    assert marks == {"p50": "", "p90": "", "p99": "", "INVALID": "✕"}
+    assert marks == {"p50": "", "p90": "", "p99": "", "INVALID": "cross"}
     points = {trace["name"]: trace["points"] for trace in plot["traces"]}
     assert points["p99"] == [[100, 4, ""], [200, 40, ""]]
     assert points["INVALID"] == [[200, 40, ""]]

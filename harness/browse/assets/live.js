@@ -269,13 +269,12 @@ function drawTried() {
     trace.points.forEach(([, , number], i) => {
       const [across, up] = at[i];
       if (!trace.mark) add(svg, "circle", { cx: across, cy: up, r: 2.5, class: `dot ${colour}` });
-      else add(svg, "text", { x: across, y: up + 5, class: `symbol ${colour}` }, trace.mark);
+      else addSymbol(svg, trace.mark, across, up, colour);
       if (number) add(svg, "text", { x: across, y: up > TOP + 20 ? up - 8 : up + 18, class: "tick" }, number);
     });
     const row = document.createElement("li");
-    const swatch = row.appendChild(document.createElement("span"));
-    swatch.className = trace.mark ? `symbol ${colour}` : `swatch ${colour}`;
-    swatch.textContent = trace.mark;
+    if (trace.mark) addSymbol(add(row, "svg", { viewBox: "0 0 16 16" }), trace.mark, 8, 8, colour);
+    else row.appendChild(document.createElement("span")).className = `swatch ${colour}`;
     row.append(` ${trace.name}`);
     return row;
   });
@@ -287,7 +286,14 @@ function drawTried() {
 /* Returns the class of a trace's colour: that of its name, or of the outcome that a symbol stands for. */
 function triedColour(trace, place) {
   if (!trace.mark) return `s${place.get(trace.name) % 8}`;
-  return { "●": "good", "○": "good", "✕": "reason" }[trace.mark] || "quiet";
+  return { disc: "good", circle: "good", cross: "reason" }[trace.mark] || "quiet";
+}
+
+/* Symbols are drawn, because fonts may lack them. */
+function addSymbol(parent, mark, x, y, colour) {
+  const kind = `symbol ${mark} ${colour}`;
+  if (mark === "disc" || mark === "circle") add(parent, "circle", { cx: x, cy: y, r: 5, class: kind });
+  else add(parent, "path", { d: `M${x} ${y}${mark === "cross" ? "m-5-5l10 10m0-10l-10 10" : "m0-6l6 6l-6 6l-6-6Z"}`, class: kind });
 }
 
 /* Returns the places of an area's edge as texts; a single place becomes a short edge, which can be seen. */

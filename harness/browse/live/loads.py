@@ -11,13 +11,13 @@ from harness.browse.index import Entry
 from harness.results.pages.page import Figure
 
 _MARKS: Mapping[str, str] = {
-    "circle": "●",
-    "circle-open": "○",
-    "x": "✕",
-    "circle-x-open": "✕",
-    "diamond-open": "◇",
+    "circle": "disc",
+    "circle-open": "circle",
+    "x": "cross",
+    "circle-x-open": "cross",
+    "diamond-open": "diamond",
 }
-"""Maps a symbol of plotly to a character."""
+"""Maps a symbol of plotly to a symbol of live.js."""
 
 
 def tried_loads(root: Path, entry: Entry) -> tuple[str, str]:
