@@ -97,8 +97,8 @@ def test_a_row_has_a_chip_for_doubts_and_offline_has_no_p99(client: TestClient) 
     )
     for code in ("short-run", "steal"):
         assert f"<b>{code}</b>: {CODES[code].meaning}" in rows
-    assert '<td data-head="p99" class="number">-</td>' in rows
-    assert '<td data-head="p99" class="number">-</td>' not in page(client, "/?text=closed")
+    assert '<td data-head="p99" class="number p99">-</td>' in rows
+    assert '<td data-head="p99" class="number p99">-</td>' not in page(client, "/?text=closed")
 
 
 def test_a_row_has_a_chip_for_each_reason(results: Path, client: TestClient) -> None:
