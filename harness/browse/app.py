@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
+    RedirectResponse,
     Response,
     StreamingResponse,
 )
@@ -94,7 +95,7 @@ class _Browse:
                 page("/studies", lambda r: views.studies(_selection(r))),
                 page("/study/{path:path}", lambda r: views.study(r.path_params["path"])),
                 page("/machines", self._machines),
-                page("/live/{path:path}", lambda r: self._watching.page(r.path_params["path"])),
+                Route("/live/{path:path}", self._live),
                 Route("/events/{path:path}", self._events),
                 Route("/files/{path:path}", self._file),
                 Route("/assets/{name}", self._asset),
@@ -113,6 +114,12 @@ class _Browse:
             return HTMLResponse(await run_in_threadpool(make, request))
 
         return Route(path, answer)
+
+    async def _live(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        if ended := await run_in_threadpool(self._watching.ended_page, path):
+            return RedirectResponse(ended)
+        return HTMLResponse(await run_in_threadpool(self._watching.page, path))
 
     def _machines(self, request: Request) -> str:
         whole = bool(request.query_params.get("all"))

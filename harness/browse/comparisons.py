@@ -83,10 +83,18 @@ class Comparisons:
             title="Comparison",
             selection=selection,
             problems=problems,
+            workloads=self._workloads(selection.run),
             most_drawn=MOST_DRAWN,
             **compared,
             **plotted([Article((), drawn, ())]),
         )
+
+    def _workloads(self, paths: Sequence[str]) -> Sequence[str]:
+        """Returns the workloads of the runs, each once."""
+        entries = self._index.entries()
+        rows = [entries[path].row for path in paths if path in entries]
+        words = [(row["model"], row["scenario"], row["backend"]) for row in rows if row is not None]
+        return list(dict.fromkeys(" · ".join(map(str, one)) for one in words))
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
         entry = self._index.entry(path)

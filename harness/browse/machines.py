@@ -121,17 +121,17 @@ class Machines:
         counts: dict[str, tuple[str, int]] = {}
         with_row = [e for e in self._index.entries().values() if e.row is not None]
         for entry in with_row[:MOST_FINGERPRINTS]:
-            machine = self._fingerprint(entry.path, entry.at)
+            try:
+                machine = self._fingerprint(entry.path, entry.at)
+            except (OSError, HarnessError):
+                machine = entry.path  # not cached, because the file may become readable
             path, count = counts.get(machine, (entry.path, 0))
             counts[machine] = (path, count + 1)
         return dict(list(counts.values())[:MOST_MACHINES])
 
     def _read_fingerprint(self, path: str, _at: str) -> str:
-        """Returns the fingerprint of a run's machine; the run's path if environment.json cannot be read."""
-        try:
-            machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
-        except (OSError, HarnessError):
-            return path
+        """Returns the fingerprint of a run's machine. Raises OSError or ConfigError if environment.json cannot be read."""
+        machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
         known = machine if isinstance(machine, dict) else {}
         return str(known.get("fingerprint") or known.get("host") or "-")
 

@@ -370,6 +370,8 @@ _JUDGED: Mapping[str, Callable[[Any], Badges]] = {
     "peak": peak_page.badges,
     "sweep": sweep_page.badges,
     "tune": tune_page.badges,
+    "grid": lambda content: Badges(*content.get("judged") or ()),
+    "profile": profile_page.badges,
     "repeats": _judged_repeats,
     "overhead": overhead_page.badges,
     "workers": _judged_workers,

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from harness.browse import comparisons, index, studies
 from harness.browse.app import make_app
 from harness.browse.guard import POLICY
-from harness.browse.index import STUDIES
-from harness.browse.live import watching
+from harness.browse.index import STUDIES, Index
+from harness.browse.machines import Machines
 from harness.browse.texts import brief
 from harness.cli.main import main
 from harness.core.codes import CODES
@@ -394,7 +394,7 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     assert "RUNNING" in page(client, "/live/night.partial")
     made_studies(results)
     (results / "one.partial/peak.json").rename(study.path / "peak.json")
-    running = '<a class="chip running" href="/live/night.partial">running</a>'
+    running = '<a class="badge running" href="/live/night.partial">RUNNING</a>'
     assert running in page(client, "/studies")
     assert "<h1>peak · server ort digits" in page(client, "/live/night.partial")
     noted = {"text": "run 3 of 9, about", "ends_s": time.time() + 119.5}
@@ -404,9 +404,8 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     del study  # as at the end of its process
     assert now not in page(client, "/")
     assert running not in page(client, "/studies")
-    live = page(client, "/live/night.partial")
-    assert watching.NOT_WRITTEN in live
-    assert "run 3 of 9" not in live
+    # Bug: the live page of a stopped study had an empty plot and numbers "so far".
+    assert client.get("/live/night.partial").url.path == "/study/night.partial"
     told = json.loads((results / "night.partial/peak.json").read_text())
     ended = json.dumps({**told, "ended_early": "batch-failed: <no> memory"})
     (results / "night.partial/peak.json").write_text(ended)
@@ -729,6 +728,16 @@ def test_differences_between_machines_are_shown_first(results: Path, client: Tes
     assert "architecture</th>" in every
     assert every.count(">Machine</th>") == 1  # `Machine` is the heading of a group of rows
     assert html.escape(f"{picked}&all=1") in only
+
+
+def test_a_file_that_becomes_readable_joins_its_machine(results: Path) -> None:
+    """Bug: a run whose file could not be read once was a separate machine until `browse` ended."""
+    file, away = (results / "server" / name for name in ("environment.json", "away.json"))
+    file.rename(away)
+    machines = Machines(Index(results))
+    assert len(machines._newest()) == 2
+    away.rename(file)
+    assert len(machines._newest()) == 1
 
 
 def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: TestClient) -> None:

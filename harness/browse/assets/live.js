@@ -7,6 +7,7 @@ const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
+let hasForgotten = false; // earlier runs of a search
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
@@ -123,7 +124,9 @@ class Chart {
     if (marked.length > 1) for (const one of marked) {
       if (one !== points[0])
         add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
-      add(this.svg, "text", { x: x(one.t) + 3, y: TOP + 9, class: "tick right" }, markName(one.mark, marked));
+      const isLast = x(one.t) > width - RIGHT - 60; // no room at the right
+      const at = isLast ? { x: x(one.t) - 3, class: "tick left" } : { x: x(one.t) + 3, class: "tick right" };
+      add(this.svg, "text", { ...at, y: TOP + 9 }, markName(one.mark, marked));
     }
     if (this.stacked) this.areas(drawn, x, y);
     else for (const [name, place] of places(this.series)) this.line(drawn, name, place, x, y);
@@ -219,6 +222,7 @@ class Chart {
       row.appendChild(document.createElement("span")).className = "swatch bound-swatch";
       row.append(`${name} allowed `);
       row.appendChild(document.createElement("b")).textContent = shown(value, this.unit);
+      if (!this.series.includes(name)) row.append(` (too few queries for ${name} so far)`);
       rows.push(row);
     }
     if (pointed !== null) {
@@ -318,12 +322,14 @@ function forgetRuns() {
     const run = one.mark && one.mark.split(" ")[0];
     if (run && !runs.has(run)) runs.set(run, i);
   });
-  if (runs.size > MOST_RUNS) points.splice(0, [...runs.values()].at(-MOST_RUNS));
+  if (runs.size <= MOST_RUNS) return;
+  points.splice(0, [...runs.values()].at(-MOST_RUNS));
+  hasForgotten = true;
 }
 
 /* States when the charts begin if the page was opened later than the first query, or if they have dropped points. */
 function sayBegin() {
-  waiting.hidden = first() < LATE_S;
+  waiting.hidden = first() < LATE_S || hasForgotten;
   waiting.textContent = `The charts begin ${shownTime(first())} after the first query.`;
 }
 

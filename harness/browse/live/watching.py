@@ -46,6 +46,9 @@ LEAST_S = 0.5
 MOST_UNSEEN_S = 5.0
 """If no page was open for longer, the curves show a gap, because the course of that time is unknown."""
 
+BETWEEN_RUNS_S = 1.0
+"""Time between two runs of a search in the curves, in which the loading of a model would take most of the room."""
+
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
@@ -80,7 +83,9 @@ class Past:
         """Number of points so far, including dropped points."""
         self._recent: deque[Snapshot] = deque(maxlen=MOST_SNAPSHOTS)
         self._origin_s: float | None = None
-        """Time of the first query, on the same clock as `Snapshot.at_s`."""
+        """Time 0 of the curves, on the same clock as `Snapshot.at_s`: the first query of the first run that was seen."""
+        self._begin_s = 0.0
+        """Time of the current run's first query in the curves."""
         self._mark: str | None = None
         """Name of a phase whose first point is not added yet."""
         self._measured = ""
@@ -92,7 +97,7 @@ class Past:
             return
         elapsed_s = state.elapsed_s or 0.0
         if self._origin_s is None:
-            self._origin_s = state.at_s - elapsed_s
+            self._origin_s = state.at_s - elapsed_s - self._begin_s
         if self._recent and state.at_s - self._recent[-1].at_s > MOST_UNSEEN_S:
             self._append(gap(self._recent[-1].at_s - self._origin_s))
             self._recent.clear()
@@ -116,6 +121,9 @@ class Past:
         """Stores the state, and begins a curve with a mark if the run or its phase is new."""
         if state.phase == "performance":
             self._measured = run
+        if run != self.run and self.points:
+            self._origin_s = None
+            self._begin_s = self.points[-1]["t"] + BETWEEN_RUNS_S
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
             self._recent.clear()
             self._mark = _mark(run, state)
@@ -137,8 +145,8 @@ class Past:
     def miss(self) -> None:
         """Records that the state could not be read. The curves then show a gap."""
         self.state = None
-        if self.points and self.points[-1]["charts"] and self._origin_s is not None:
-            self._append(gap(monotonic() - self._origin_s))
+        if self.points and self.points[-1]["charts"]:
+            self._append(gap(self.points[-1]["t"]))
 
     def _append(self, made: Mapping[str, Any]) -> None:
         """Adds a point, whose time must not be earlier than the previous point's time."""
@@ -197,6 +205,24 @@ class Watching:
             charts=CHARTS,
             is_running=is_running,
         )
+
+    def ended_page(self, path: str) -> str:
+        """Returns the address of the page of a run that has ended, or of a study that has ended or was stopped; '' if
+        the run or study may be in progress.
+        """
+        entries = self._index.entries()
+        finished = path.removesuffix(PARTIAL)
+        if finished != path and finished in entries:
+            return str(url("study" if entries[finished].study else "run", finished))
+        entry = entries.get(path)
+        is_study = entry is not None and entry.study is not None
+        if (
+            not is_study
+            or self._runs_inside(path)
+            or run_folder.is_in_progress(self._index.root / path)
+        ):
+            return ""
+        return str(url("study", path))
 
     def check(self, path: str, *, may_have_ended: bool = False) -> None:
         """Raises Missing if the folder contains neither a run nor a search."""

@@ -41,12 +41,15 @@ def write(profiled: Profiled, folder: Path) -> Path:
     return page.write(articles(profiled, folder), title, folder / PAGE, script_in=folder)
 
 
+def badges(content: Mapping[str, Any]) -> Badges:
+    run = content.get("run") or {}
+    return Badges(run.get("verdict", ""), bool(run.get("doubts") or Profiled(content).doubts))
+
+
 def articles(profiled: Profiled, folder: Path) -> list[Article]:
     """folder: the folder that an error message names if the folder's files do not fit together."""
     tables = profile_tables(profiled, folder)
-    run = profiled.content.get("run") or {}
-    doubted = bool(run.get("doubts") or profiled.doubts)
-    title = heading(["Profile", _name(profiled, folder)], Badges(run.get("verdict", ""), doubted))
+    title = heading(["Profile", _name(profiled, folder)], badges(profiled.content))
     head = [title, *_head(profiled)]
     stages = ("stage", "stages")
     tail = [

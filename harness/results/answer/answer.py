@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.core.codes import HOPELESS
 from harness.core.config.parse import (
     STEADY,
     Slo,
@@ -271,6 +272,9 @@ def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) 
     if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
         margin = f"{show_ns(estimate['value'])} with LoadGen's margin"
         return f" measured, {margin}{beside(estimate['value'], slo.bound_ns)}"
+    if value_ns <= slo.bound_ns and any(one["code"] == HOPELESS for one in result["reasons"]):
+        late = counted(result["queries"]["late"], "query", "queries")
+        return f" when the run was ended, with {late} above the {_bound(slo)} allowed"
     return beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
 
 

@@ -11,6 +11,7 @@ from harness.core.registry import SCENARIOS
 from harness.core.units import counted, show_percent
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.opened.loading import FORMAT_OPTION
+from harness.results import run_folder
 from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
 from harness.results.pages.words import plain
@@ -169,6 +170,9 @@ def _arrival_refusals(
                 ", ".join(f"…{seed[-6:]}" for seed in side) for side in (ours, theirs)
             )
         remedy = "make the same number of --repeats on both sides"
+        folders = {run.folder.parent for run in (*before, *after)}
+        if len(folders) == 1 and (folders.pop() / run_folder.REPEATS).is_file():
+            remedy = "these are repeats of one study, whose interval shows how much they differ"
         text = f"arrivals: schedule seeds differ ({ours_shown} and {theirs_shown}): {remedy}"
         yield Refusal("schedule seeds", ours_shown, theirs_shown, remedy, text)
 

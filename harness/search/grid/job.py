@@ -106,6 +106,7 @@ class _GridJob(Study[Grid]):
         self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
         self._fastest = ""
+        self._judged: tuple[str, bool] = "", False
         self._plugins_missing = 0
         images = grid.options.calibration_dir
         self._calibration_dir = str(images.absolute()) if images is not None else None
@@ -176,7 +177,7 @@ class _GridJob(Study[Grid]):
             raise error("\n".join(dict.fromkeys(self._absent.values())))
         view = stored_view(self.folder, self._options.options)
         write_tables(view, self.folder)
-        self._fastest = report.headline(view)
+        self._fastest, self._judged = report.headline(view), report.judged(view)
         self._save()
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
@@ -211,6 +212,7 @@ class _GridJob(Study[Grid]):
             "precisions": self._variants.precisions,
             "absent": self._absent,
             "fastest": self._fastest,
+            "judged": self._judged,
         }
 
     def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:

@@ -63,6 +63,13 @@ def test_the_answer_of_a_server_run_is_its_percentile_with_the_bound() -> None:
         golden("server", slo="p90=1ms", **measured, verdict="INVALID", reasons=few)
     )
     assert unproven.headline.startswith("p90 507 us, not proven to be within 1 ms (95 %: ")
+    # Bug: a run that was ended because too many queries were late had a percentile within the bound as its answer.
+    ended = golden("server", slo="p90=1ms", **measured, verdict="INVALID")
+    ended["reasons"] = [{"code": "hopeless", "text": ""}]
+    ended["queries"] |= {"late": 6}
+    assert answer_of(ended).headline.startswith(
+        "p90 507 us when the run was ended, with 6 queries above the 1 ms allowed"
+    )
 
 
 def test_an_estimate_above_the_bound_is_shown_beside_the_percentile() -> None:

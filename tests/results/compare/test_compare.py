@@ -910,6 +910,14 @@ def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
         assert ("differs   schedule_seed: " in printed) == (status == 4)
 
 
+def test_repeats_of_one_study_are_not_told_to_repeat(tmp_path: Path, prints: Said) -> None:
+    """Bug: the remedy for two runs that are themselves repeats was to make repeats."""
+    sides = [reseeded(FOLDERS / "server", tmp_path / f"run-{seed}", seed) for seed in (1, 2)]
+    assert "make the same number of --repeats" in prints("compare", *sides, status=4)
+    (tmp_path / "repeats.json").write_text("{}")
+    assert "these are repeats of one study" in prints("compare", *sides, status=4)
+
+
 def test_schedule_seed_does_not_count_in_a_closed_loop(tmp_path: Path, prints: Said) -> None:
     """Bug: one run with --concurrency could not be compared with three runs made with --repeats."""
     runs = [reseeded(FOLDERS / "server", tmp_path / f"{seed}", seed) for seed in (1, 2)]

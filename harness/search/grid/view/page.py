@@ -65,8 +65,7 @@ def articles(view: View) -> list[Article]:
 
 def _heading(view: View) -> str:
     words = ["Grid", view.content["config"]["scenario"], ", ".join(view.labels.values())]
-    doubted = any(line.startswith("doubt") for line in report.facts(view))
-    return heading(words, Badges("VALID" if view.ranked else "INVALID", doubted))
+    return heading(words, Badges(*report.judged(view)))
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:

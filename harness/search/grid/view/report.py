@@ -101,6 +101,13 @@ def made(view: View) -> Iterator[str]:
         yield f"op    {about['about']}"
 
 
+def judged(view: View) -> tuple[str, bool]:
+    """Returns VALID if a cell is ranked, otherwise INVALID, and whether there is a doubt."""
+    return "VALID" if view.ranked else "INVALID", any(
+        one.startswith("doubt") for one in facts(view)
+    )
+
+
 def facts(view: View) -> Iterator[str]:
     """Yields labelled lines about the precisions, the operators and the doubts."""
     for line in made(view):
