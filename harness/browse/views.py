@@ -49,9 +49,6 @@ FILES: Mapping[str, str] = {
 names (docs/runs.md).
 """
 
-_MIXED = ("scenario", "model")
-"""Filters for which the pages of History and Pareto offer a link for each value, if the runs have several."""
-
 
 class Views:
     """Makes the pages. Every method returns an HTML page and is safe to call from any thread."""
@@ -211,16 +208,22 @@ class Views:
         """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
-        mixed = choices(rows)
+        heading = f"<h1>{view.capitalize()}</h1>"
         with reading("the numbers of these runs cannot be drawn"):
             articles = draw(rows[:most], _address, "use the filters above")
+        if articles:  # the heading comes before the filters
+            first, *others = articles
+            (start, *more) = first.head
+            heading, end, rest = start.partition("</h1>")
+            heading += end
+            articles = [first._replace(head=[rest, *more]), *others]
         return render(
             "articles.html",
             title=view.capitalize(),
             view=f"/{view}",
             selection=selection,
             choices=choices([e.row for e in entries.values() if e.row is not None]),
-            mixed={name: mixed[name] for name in _MIXED if len(mixed[name]) > 1},
+            heading=heading,
             found=len(rows),
             drawn=min(len(rows), most),
             **plotted(articles),

@@ -263,8 +263,11 @@ function drawTried() {
     add(svg, "text", { x: LEFT - 6, y: y.at(value) + 4, class: "tick left" }, isTime ? shown(value / 1e3, "s") : digits(value));
   }
   for (const value of x.marks) add(svg, "text", { x: x.at(value), y: HEIGHT - 6, class: "tick" }, digits(value));
-  if (bound !== null)
+  if (bound !== null) {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
+    const allowed = `${isTime ? shown(bound / 1e3, "s") : `${digits(bound)} %`} allowed`;
+    add(svg, "text", { x: width - RIGHT, y: y.at(bound) - 5, class: "tick left" }, allowed);
+  }
   const place = places(traces.map((trace) => trace.name));
   const rows = traces.map((trace) => {
     const colour = triedColour(trace, place);

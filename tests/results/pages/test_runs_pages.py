@@ -126,8 +126,8 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
 @pytest.mark.parametrize(
     ("p99s_ms", "against"),
     [
-        ([5, 6, 7, 8], "+33.3 %, above all 3"),
-        ([6, 7, 8, 5], "-28.6 %, below all 3"),
+        ([5, 6, 7, 8], "+33.3 %, worse than all 3"),
+        ([6, 7, 8, 5], "-28.6 %, better than all 3"),
         ([5, 8, 6, 7], "+16.7 %, within their range"),
         ([5, 8], "+60.0 %"),
     ],
@@ -302,7 +302,7 @@ def test_invalid_run_is_marked_in_overview_and_plots(results: Path) -> None:
         '<span class="badge invalid">INVALID</span> of <span class="whole">2026-01-17 10:00</span>'
     )
     assert f'p99 5.00 ms<br><span class="quiet">newer: {later}</span>' in row
-    assert row.count('<circle class="reason"') == 3
+    assert row.count('<path class="reason"') == 3
     assert row.count('fill="currentColor"') == 1
 
 

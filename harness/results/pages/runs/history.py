@@ -116,9 +116,7 @@ def _minute(row: Row) -> str:
 
 
 def _against(newest: Number, before: Sequence[float]) -> str:
-    """Compares the newest number with the earlier numbers without judging the change, because only `compare` judges
-    changes.
-    """
+    """Compares the newest number with the earlier numbers. Only `compare` shows whether a change is more than noise."""
     if not before:
         return ""
     middle = median(before)
@@ -127,7 +125,8 @@ def _against(newest: Number, before: Sequence[float]) -> str:
         return change
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
-    return f"{change}, {'above' if newest.value > max(before) else 'below'} all {len(before)}"
+    is_better = (newest.value > max(before)) == newest.higher_is_better
+    return f"{change}, {'better' if is_better else 'worse'} than all {len(before)}"
 
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
@@ -135,7 +134,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
 
 def _spark(members: Sequence[Row]) -> str:
     """Draws the main number of a workload's runs as a small line from zero through the VALID runs. A filled point is
-    the newest VALID run, and a hollow point is an INVALID run.
+    the newest VALID run, and a cross is an INVALID run.
     """
     main = main_number(members[0])
     if main is None:
@@ -159,7 +158,7 @@ def _spark(members: Sequence[Row]) -> str:
     ]
     valid = [(x, y) for is_valid, x, y in points if is_valid]
     marks = [
-        f'<circle class="reason" stroke="currentColor" cx="{x}" cy="{y}" r="3"/>'
+        f'<path class="reason" stroke="currentColor" d="M{x} {y}m-3-3l6 6m0-6l-6 6"/>'
         for is_valid, x, y in points
         if not is_valid
     ]
