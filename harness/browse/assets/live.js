@@ -11,6 +11,7 @@ let hasForgotten = false; // earlier runs of a search
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
+const UNWATCHED_S = 5; // as in live/watching.py
 const LATE_S = 4; // a first point at this time or later is not the first query's
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
@@ -120,6 +121,8 @@ class Chart {
     }
     for (const t of ticks(first(), last(), Math.max(2, Math.floor(width / 110))))
       add(this.svg, "text", { x: x(t), y: HEIGHT - 6, class: "tick" }, shownTime(t));
+    for (const [from, to] of unwatched(drawn)) if (x(to) - x(from) > 90)
+      add(this.svg, "text", { x: (x(from) + x(to)) / 2, y: HEIGHT / 2, class: "tick" }, "not watched");
     const marked = points.filter((one) => one.mark);
     if (marked.length > 1) for (const one of marked) {
       if (one !== points[0])
@@ -301,6 +304,11 @@ function addSymbol(parent, mark, x, y, colour) {
   const kind = `symbol ${mark} ${colour}`;
   if (mark === "disc" || mark === "circle") add(parent, "circle", { cx: x, cy: y, r: 5, class: kind });
   else add(parent, "path", { d: `M${x} ${y}${mark === "cross" ? "m-5-5l10 10m0-10l-10 10" : "m0-6l6 6l-6 6l-6-6Z"}`, class: kind });
+}
+
+/* Returns the beginning and end of each time of more than UNWATCHED_S in which no page was open. */
+function unwatched(drawn) {
+  return drawn.slice(1).map((one, i) => [drawn[i].t, one.t]).filter(([from, to]) => to - from > UNWATCHED_S);
 }
 
 /* Returns the places of an area's edge as texts; a single place becomes a short edge, which can be seen. */

@@ -204,6 +204,7 @@ class Watching:
             done=self._done(path),
             charts=CHARTS,
             is_running=is_running,
+            is_study=self._is_search(path),
         )
 
     def ended_page(self, path: str) -> str:
