@@ -269,7 +269,7 @@ function drawTried() {
   if (bound !== null) {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
     const allowed = `${isTime ? shown(bound / 1e3, "s") : `${digits(bound)} %`} allowed`;
-    add(svg, "text", { x: width - RIGHT, y: y.at(bound) - 5, class: "tick left" }, allowed);
+    add(svg, "text", { x: width - RIGHT, y: y.at(bound) - 5, class: "tick left allowed" }, allowed);
   }
   const place = places(traces.map((trace) => trace.name));
   const rows = traces.map((trace) => {
