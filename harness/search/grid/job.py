@@ -2,7 +2,7 @@
 type.
 
 The folder contains one result folder per cell in `cells/`, and one probe per model and precision in `probes/`. The
-summary is in grid.json, grid.csv, heatmaps.json and grid.html. The same command with the same --out, or --resume
+summary is in grid.json, grid.csv, heatmaps.json, grid.html and fastest.yaml. The same command with the same --out, or --resume
 FOLDER, runs only the missing cells.
 """
 
@@ -34,6 +34,7 @@ from harness.run.study import (
     write_csv,
     write_page,
 )
+from harness.search.grid import fastest
 from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
@@ -177,6 +178,7 @@ class _GridJob(Study[Grid]):
             raise error("\n".join(dict.fromkeys(self._absent.values())))
         view = stored_view(self.folder, self._options.options)
         write_tables(view, self.folder)
+        fastest.write(view, self.folder)
         self._fastest, self._judged = report.headline(view), report.judged(view)
         self._save()
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status

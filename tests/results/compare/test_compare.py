@@ -910,7 +910,7 @@ def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
         assert ("differs   schedule_seed: " in printed) == (status == 4)
 
 
-def test_repeats_of_one_study_are_not_told_to_repeat(tmp_path: Path, prints: Said) -> None:
+def test_two_repeats_of_one_study_have_their_own_remedy(tmp_path: Path, prints: Said) -> None:
     """Bug: the remedy for two runs that are themselves repeats was to make repeats."""
     sides = [reseeded(FOLDERS / "server", tmp_path / f"run-{seed}", seed) for seed in (1, 2)]
     assert "make the same number of --repeats" in prints("compare", *sides, status=4)

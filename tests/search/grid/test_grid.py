@@ -19,6 +19,7 @@ from harness.browse.studies import summary
 from harness.cli.main import main
 from harness.core.config.parse import parse_price, words_of
 from harness.core.extras import how_to_install
+from harness.core.formats.strict_yaml import load_mapping
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
@@ -106,6 +107,16 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     fastest = "8,000 samples/s with int8 batch 4"
     assert re.search(rf"^fastest +{fastest}$", out, re.MULTILINE)
     assert summary(Path.cwd(), Entry("grid", "", study="grid"))[1] == fastest
+    # Bug: to serve the winner, a user had to copy lines out of the cell's config.yaml.
+    assert "--config grid/fastest.yaml: its backend, model and data" in out
+    winner = load_mapping(Path("grid/fastest.yaml"))
+    assert (winner["backend"], winner["model"], winner["model_sha256"]) == (
+        "ort",
+        "digits",
+        "a" * 64,
+    )
+    assert "int8" in winner["model_file"]
+    assert not {"scenario", "threads", "max_batch", "duration", "queries"} & set(winner)
 
 
 def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:

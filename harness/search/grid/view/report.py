@@ -24,6 +24,9 @@ _LEAST_SHARE = 0.8
 """If a single thread's CPU time is a smaller share of its wall time, other programs must have used the core."""
 
 
+FASTEST = "fastest.yaml"
+"""Options that use the fastest cell's backend, model and data."""
+
 _NAMED = 2
 """The headline names at most this many cells besides the fastest cell."""
 
@@ -43,7 +46,17 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield ""
     if best := headline(view):
         yield f"{'fastest':<12}{best}"
+    if (folder / FASTEST).is_file():
+        yield f"{'use it':<12}--config {folder / FASTEST}: its backend, model and data, with any scenario"
     yield f"{'results':<12}{folder}"
+
+
+def fastest_row(view: View) -> Row | None:
+    """Returns the ranked cell with the highest rate; None without such a cell, or for several models."""
+    rated = [row for row in view.ranked if row.throughput_per_s]
+    if len({row.model for row in rated}) != 1:
+        return None
+    return max(rated, key=lambda row: row.throughput_per_s or 0.0)
 
 
 def headline(view: View) -> str:
