@@ -213,7 +213,7 @@ class Watching:
         """
         entries = self._index.entries()
         finished = path.removesuffix(PARTIAL)
-        if finished != path and finished in entries:
+        if finished != path and finished in entries and self._ended(path):
             return str(url("study" if entries[finished].study else "run", finished))
         entry = entries.get(path)
         is_study = entry is not None and entry.study is not None
@@ -362,15 +362,15 @@ class Watching:
 
     def _done(self, path: str) -> str:
         """Renders a search's last finished runs, newest first, below a plot of the loads that were tried."""
-        entries = self._index.entries().values()
-        inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
-        entry = self._index.entries().get(path)
+        entries = self._index.entries()
+        within = (e for e in entries.values() if e.path.startswith(f"{path}/"))
+        entry = entries.get(path)
         title, plot = tried_loads(self._index.root, entry) if entry else ("", "")
         return render(
             "done.html",
             title=title,
             plot=plot,
-            done=[e.row for e in inside if e.row is not None],
+            done=[e.row for e in within if e.row is not None and not e.notes_endpoint],
             most=MOST_DONE,
             load_reasons=codes(Kind.REASON, About.LOAD),
         )

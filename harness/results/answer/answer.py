@@ -272,9 +272,11 @@ def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) 
     if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
         margin = f"{show_ns(estimate['value'])} with LoadGen's margin"
         return f" measured, {margin}{beside(estimate['value'], slo.bound_ns)}"
-    if value_ns <= slo.bound_ns and any(one["code"] == HOPELESS for one in result["reasons"]):
-        late = counted(result["queries"]["late"], "query", "queries")
-        return f" when the run was ended, with {late} above the {_bound(slo)} allowed"
+    late = (result.get("queries") or {}).get("late")
+    is_hopeless = any(reason["code"] == HOPELESS for reason in result["reasons"])
+    if is_hopeless and late is not None and value_ns <= slo.bound_ns:
+        above = counted(late, "query", "queries")
+        return f" when the run was ended, with {above} above the {_bound(slo)} allowed"
     return beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
 
 
@@ -352,7 +354,7 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
     if slo is not None and late is not None and samples:
         count = queries["counted_by_loadgen"] or samples // queries["samples_per_query"]
         return (
-            f"{late:,} of {count:,} queries ({late / count * 100:.3g} %) took more than {_bound(slo)} "
+            f"{late:,} of {count:,} queries ({late / max(count, 1) * 100:.3g} %) took more than {_bound(slo)} "
             f"(p{slo.percentile * 100:.10g} allows {(1 - slo.percentile) * 100:.4g} %)"
         )
     if headline.get("unit") == "ns":
