@@ -33,12 +33,13 @@ class Deadlines:
 
     def __init__(self, bound_ns: int, curve: Sequence[int], instances: int) -> None:
         self._bound_ns = bound_ns
+        self._waited_ns = int(WAITED_SHARE * bound_ns)
         self._curve = curve
         self._free_ns = [0] * instances
 
     def latest_start_ns(self, entry_ns: int, samples: int) -> int:
         """Returns the latest start of a batch of `samples` that waits, if its oldest sample arrived at `entry_ns`."""
-        return entry_ns + int(WAITED_SHARE * self._bound_ns) - self._curve[samples]
+        return entry_ns + self._waited_ns - self._curve[samples]
 
     def size(self, entry_ns: Array, now_ns: int, instance: int) -> int:
         """Returns the size of the batch that `instance` begins now.
