@@ -11,7 +11,7 @@ from harness.browse.comparisons import Comparisons
 from harness.browse.drawing import HEAVY, plotted
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
 from harness.browse.live.heading import heading, step
-from harness.browse.live.snapshots import Snapshot, snapshot
+from harness.browse.live.snapshots import newest
 from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.studies import Summary
@@ -70,11 +70,11 @@ class Views:
         last_page = max(1, -(-len(rows) // PAGE_SIZE))
         number = min(selection.page, last_page)
         noted = [e for e in entries.values() if e.notes_endpoint]
-        states = {e.path: snapshot(self._root, e.path) for e in noted[:MOST_UNFINISHED]}
+        states = {e.path: newest(self._root, e.path) for e in noted[:MOST_UNFINISHED]}
         running = {
             path: (s, heading(self._root, entries[path]).title)
             for path, s in states.items()
-            if isinstance(s, Snapshot)
+            if not isinstance(s, str)
         }
         shown = rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
         inside = {row["folder"]: entries[row["folder"]].inside or "" for row in shown}

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from harness.browse.live.snapshots import Snapshot, Totals
+from harness.run.supervisor.metrics.course import Snapshot, Totals
 
-NO_TOTALS = Totals({}, {}, None, {}, {}, None, None, None, None, {}, [], [])
+NO_TOTALS = Totals((), {}, 0, {}, {}, None, None, None, None, {}, [], [])
 
 
 def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
@@ -23,8 +23,6 @@ def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
         at_s=at_s,
         phase="performance",
         completed=completed,
-        rate=None,
-        stages=[],
         is_valid=None,
         totals=totals,
         **{**plain, **others},

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 from harness.browse.live.points import CHARTS, LEAST, begin_of, opening, point
-from harness.browse.live.snapshots import Buckets, Snapshot
+from harness.run.supervisor.metrics.course import Buckets, Snapshot
+from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import EDGES_NS
 from tests.browse.looks import look
 from tests.builders.support import present
 
-EDGES_S = [*np.geomspace(1e-5, 10, 121).tolist(), float("inf")]
-
 
 def buckets(latencies_s: Any) -> Buckets:
-    values = np.asarray(latencies_s, float)
-    return {end: float((values <= end).sum()) for end in EDGES_S}
+    made = Histogram(EDGES_NS)
+    made.add(np.asarray(latencies_s, float) * 1e9)
+    counts: list[int] = made.counts.tolist()
+    return counts
 
 
 def charts(*looks: Snapshot) -> Any:

@@ -437,9 +437,9 @@ def _patched(world: World) -> Iterator[None]:
         patch.setattr("harness.machine.host.SystemLoad", lambda _pid: SimpleNamespace(since=dict))
         patch.setattr(f"{supervisor}.job.Repeated", lambda *_: nullcontext())
         seed = _answers_seed(world.known.folder)
-        patch.setattr(f"{supervisor}.metrics.endpoint.generate_latest", _families)
+        patch.setattr(f"{supervisor}.metrics.exporter.generate_latest", _families)
         patch.setattr(
-            f"{supervisor}.metrics.endpoint.Exporter.write", lambda self, _folder: self.page()
+            f"{supervisor}.metrics.exporter.Exporter.write", lambda self, _folder: self.page()
         )
         patch.setattr("secrets.randbits", lambda _bits: seed)
         patch.setattr(

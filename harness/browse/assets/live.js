@@ -7,12 +7,9 @@ const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
-let hasForgotten = false; // earlier runs of a search
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
-const UNWATCHED_S = 5; // as in live/watching.py
-const LATE_S = 4; // a first point at this time or later is not the first query's
 const END_MS = 5000; // time to read how the run ended
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -103,7 +100,7 @@ class Chart {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
     this.figure.hidden = false;
-    sayBegin();
+    waiting.hidden = true;
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
@@ -121,8 +118,6 @@ class Chart {
     }
     for (const t of ticks(first(), last(), Math.max(2, Math.floor(width / 110))))
       add(this.svg, "text", { x: x(t), y: HEIGHT - 6, class: "tick" }, shownTime(t));
-    for (const [from, to] of unwatched(drawn)) if (x(to) - x(from) > 90)
-      add(this.svg, "text", { x: (x(from) + x(to)) / 2, y: HEIGHT / 2, class: "tick" }, "not watched");
     const marked = points.filter((one) => one.mark);
     if (marked.length > 1) for (const one of marked) {
       if (one !== points[0])
@@ -200,11 +195,9 @@ class Chart {
     return found.filter((part) => part.length);
   }
 
-  // The last point; between two runs, and after the end, the last point with values.
+  // The last point; after the end, the last point with values.
   latest() {
-    const last = points[points.length - 1];
-    const isPast = hasEnded || !Object.keys(last.charts).length;
-    return (isPast && points.findLast((one) => Object.keys(this.values(one)).length)) || last;
+    return (hasEnded && points.findLast((one) => Object.keys(this.values(one)).length)) || points[points.length - 1];
   }
 
   name_series(limits) {
@@ -306,11 +299,6 @@ function addSymbol(parent, mark, x, y, colour) {
   else add(parent, "path", { d: `M${x} ${y}${mark === "cross" ? "m-5-5l10 10m0-10l-10 10" : "m0-6l6 6l-6 6l-6-6Z"}`, class: kind });
 }
 
-/* Returns the beginning and end of each time of more than UNWATCHED_S in which no page was open. */
-function unwatched(drawn) {
-  return drawn.slice(1).map((one, i) => [drawn[i].t, one.t]).filter(([from, to]) => to - from > UNWATCHED_S);
-}
-
 /* Returns the places of an area's edge as texts; a single place becomes a short edge, which can be seen. */
 function widened(places) {
   const [[x, y]] = places;
@@ -335,29 +323,20 @@ function forgetRuns() {
   });
   if (runs.size <= MOST_RUNS) return;
   points.splice(0, [...runs.values()].at(-MOST_RUNS));
-  hasForgotten = true;
-}
-
-/* States when the charts begin if the page was opened later than the first query, or if they have dropped points. */
-function sayBegin() {
-  waiting.hidden = first() < LATE_S || hasForgotten;
-  waiting.textContent = `The charts begin ${shownTime(first())} after the first query.`;
 }
 
 const first = () => points[0].t;
 const last = () => Math.max(points[points.length - 1].t, first() + 1);
 const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
 
-// As many points as the width can show. Of several points, it keeps the one with a mark or without values, else the
-// last.
+// As many points as the width can show. Of several points, it keeps the one with a mark, else the last.
 function thinned(width) {
   const step = Math.ceil(points.length / (width / 2));
   if (step <= 1) return points;
   const found = [];
   for (let i = 0; i < points.length; i += step) {
     const some = points.slice(i, i + step);
-    const isKept = (one) => one.mark || !Object.keys(one.charts).length;
-    found.push(some.find(isKept) || some[some.length - 1]);
+    found.push(some.find((one) => one.mark) || some[some.length - 1]);
   }
   return found;
 }

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from harness.browse import studies
 from harness.browse.index import Entry
-from harness.browse.live.snapshots import Snapshot
 from harness.browse.studies import read
 from harness.core.files import reading
 from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait
@@ -19,6 +18,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 from harness.results.answer import question_of
 from harness.results.records import FINDINGS
+from harness.run.supervisor.metrics.course import Snapshot
 
 
 class Heading(NamedTuple):

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.browse.live.snapshots import Buckets, Snapshot, Totals
+from harness.core.units import NS_PER_S
+from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals
 from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -62,7 +64,7 @@ def begin_of(first: Snapshot) -> Snapshot | None:
     if not first.elapsed_s:
         return None
     zero = Totals(
-        latency={},
+        latency=(),
         token_times={},
         tokens=0.0,
         stages={},
@@ -87,11 +89,6 @@ def opening(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     own, later = point(recent[:1], origin_s), point(recent[:2], origin_s)
     means = {name: series for name, series in later["charts"].items() if name in _MEANS}
     return {**own, "charts": {**own["charts"], **means}}
-
-
-def gap(at_s: float) -> dict[str, Any]:
-    """Returns a point without values, which interrupts the curves. at_s: the point's time on the page's clock."""
-    return {"t": round(at_s, 3), "charts": {}, "bounds": {}}
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
@@ -188,7 +185,7 @@ def _stage_means(one: Totals, two: Totals) -> Iterator[tuple[str, float]]:
 
 def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
     for kind in recent[-1].token_times:
-        found = _recent_percentiles([one.token_times.get(kind, {}) for one in recent])
+        found = _recent_percentiles([one.token_times.get(kind, ()) for one in recent])
         yield from ((f"{kind.upper()} {name}", value_s) for name, value_s in found.items())
 
 
@@ -199,36 +196,35 @@ def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
     Omits percentiles that need more values, such as a p99 of fewer than 100 values.
     """
     now, begin = snapshots[-1], snapshots[0]
-    if not now:
-        return {}
     for before in reversed(snapshots[:-1]):
-        if _count(now) - _count(before) >= LEAST:
+        if sum(now) - sum(before) >= LEAST:
             begin = before
             break
     between = _histogram(now, begin)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
     }
-    return _known({name: between.quantile(share) for name, share in enough.items()})
+    return _known({name: _quantile_s(between, share) for name, share in enough.items()})
 
 
 def quantile_s(buckets: Buckets, share: float) -> float | None:
     """Estimates a percentile in s within one bucket; None without values. share: in (0, 1)."""
-    return _histogram(buckets, {}).quantile(share) if buckets else None
+    return _quantile_s(_histogram(buckets, ()), share)
+
+
+def _quantile_s(histogram: Histogram, share: float) -> float | None:
+    value_ns = histogram.quantile(share)
+    return None if value_ns is None else value_ns / NS_PER_S
 
 
 def _histogram(now: Buckets, begin: Buckets) -> Histogram:
     """Returns a histogram of the values between two snapshots."""
-    ends = sorted(now)
-    below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    # The last end is infinite, so the histogram gets only the other ends.
-    between = Histogram(np.array(ends[:-1]))
-    between.counts = np.diff(below, prepend=0.0).astype(np.int64)
+    between = Histogram(EDGES_NS)
+    for buckets, sign in ((now, 1), (begin, -1)):
+        if buckets:
+            between.counts += sign * np.array(buckets, np.int64)
+    between.counts = np.maximum(between.counts, 0)  # the answer may come from a different program
     return between
-
-
-def _count(buckets: Buckets) -> float:
-    return max(buckets.values(), default=0.0)
 
 
 def _known(series: Mapping[str, float | None]) -> Series:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.browse.live.points import LEAST, quantile_s
-from harness.browse.live.snapshots import Buckets, Snapshot
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
+from harness.run.supervisor.metrics.course import Buckets, Snapshot
 
 NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
@@ -46,7 +46,7 @@ def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[T
     """Yields the percentiles that have a bound, or the p99 if no percentile has a bound. The tile of a percentile of few
     answers states their number. bounds: bound in s by percentile.
     """
-    count = int(max(times.values(), default=0))
+    count = sum(times)
     few = f"of {counted(count, 'answer')}" if count < LEAST else ""
     for percentile in bounds or ("p99",):
         if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:

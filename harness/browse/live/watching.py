@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live.heading import Heading, heading, step
 from harness.browse.live.loads import tried_loads
-from harness.browse.live.points import CHARTS, begin_of, gap, opening, point
-from harness.browse.live.snapshots import Snapshot, snapshot
+from harness.browse.live.points import CHARTS, begin_of, opening, point
+from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import live_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
@@ -27,6 +27,7 @@ from harness.errors import HarnessError
 from harness.results import run_folder
 from harness.results.pages import tiles
 from harness.results.pages.tiles import Tile
+from harness.run.supervisor.metrics.course import Snapshot
 
 PERIOD_S = 1.0
 PATIENCE = 5
@@ -37,14 +38,8 @@ SEARCH_PATIENCE = 60
 loads its model.
 """
 
-MOST_MISSED_S = 3.0
-"""If the first state is at most this long after the first query, the curves begin at the first query."""
-
 LEAST_S = 0.5
 """Least time between two states that the curves show."""
-
-MOST_UNSEEN_S = 5.0
-"""If no page was open for longer, the curves show a gap, because the course of that time is unknown."""
 
 BETWEEN_RUNS_S = 1.0
 """Time between two runs of a search in the curves, in which the loading of a model would take most of the room."""
@@ -98,12 +93,7 @@ class Past:
         elapsed_s = state.elapsed_s or 0.0
         if self._origin_s is None:
             self._origin_s = state.at_s - elapsed_s - self._begin_s
-        if self._recent and state.at_s - self._recent[-1].at_s > MOST_UNSEEN_S:
-            self._append(gap(self._recent[-1].at_s - self._origin_s))
-            self._recent.clear()
-        # A page that is opened later shows nothing of the time before, because the course of that time is unknown.
-        is_early = elapsed_s <= MOST_MISSED_S or state.is_answered
-        if not self._recent and is_early and (begin := begin_of(state)) is not None:
+        if not self._recent and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
         # The rate over a few ms would set the axis of the whole run, so the next state is used instead.
         is_soon = self._recent and state.at_s - self._recent[-1].at_s < LEAST_S
@@ -142,12 +132,6 @@ class Past:
         """Returns whether the state belongs to an accuracy phase after a performance phase of `run`."""
         return state.phase != "performance" and self._measured == self.run
 
-    def miss(self) -> None:
-        """Records that the state could not be read. The curves then show a gap."""
-        self.state = None
-        if self.points and self.points[-1]["charts"]:
-            self._append(gap(self.points[-1]["t"]))
-
     def _append(self, made: Mapping[str, Any]) -> None:
         """Adds a point, whose time must not be earlier than the previous point's time."""
         before_s = self.points[-1]["t"] if self.points else 0.0
@@ -162,14 +146,13 @@ class Past:
             return list(self.points)[len(self.points) - new :]
 
     def latest(self, chart: str, series: str) -> float | None:
-        """Returns a value from the last point that contains values; None if this point lacks the value, if the curves
-        omit the current phase, or if they do not show the current run or phase yet.
+        """Returns a value from the last point; None if this point lacks the value, if the curves omit the current
+        phase, or if they do not show the current run or phase yet.
         """
         is_new = self._mark is not None and self.begun is self.last
         if is_new or (self.last is not None and self._is_omitted(self.last)):
             return None
-        found = (one["charts"] for one in reversed(self.points) if one["charts"])
-        charts: Mapping[str, Any] = next(found, {})
+        charts: Mapping[str, Any] = self.points[-1]["charts"] if self.points else {}
         value: float | None = charts.get(chart, {}).get(series)
         return value
 
@@ -265,15 +248,17 @@ class Watching:
             if past.run not in ("", path) or self._is_search(path):
                 inside = self._runs_inside(path)
                 if not inside:
-                    past.miss()
+                    past.state = None
                     return past, BETWEEN_RUNS
                 run = inside[0].path
-            state = snapshot(self._index.root, run)
+            after_s = past.last.at_s if past.last is not None and past.run == run else 0.0
+            found = snapshots(self._index.root, run, after_s)
             past.read_s = monotonic()
-            if isinstance(state, str):
-                past.miss()
-                return past, BETWEEN_RUNS if run != path else state
-            past.add(run, state)
+            if isinstance(found, str):
+                past.state = None
+                return past, BETWEEN_RUNS if run != path else found
+            for state in found:
+                past.add(run, state)
             return past, ""
 
     def _past(self, path: str) -> Past:

@@ -36,7 +36,8 @@ from harness.run.progress import Progress
 from harness.run.supervisor import preflight, ptdaemon_session
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.loadgen_run import LoadGenRun, Supervisor
-from harness.run.supervisor.metrics.endpoint import Exporter, MetricsEndpoint
+from harness.run.supervisor.metrics.endpoint import MetricsEndpoint
+from harness.run.supervisor.metrics.exporter import Exporter
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.wire.server_metrics import PERIOD_S, ServerMetrics
 from harness.wire.server_series import Series

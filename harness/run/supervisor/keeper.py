@@ -23,7 +23,7 @@ from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
 from harness.results.schema.result import Result
 from harness.results.seal import digests, signature
-from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.exporter import Exporter
 
 
 class RunKeeper:

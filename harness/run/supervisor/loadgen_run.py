@@ -39,7 +39,7 @@ from harness.run.supervisor.data_check import notes_of
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, MeasuredProcess
-from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.exporter import Exporter
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.progress import RunProgress, announcement
 from harness.run.supervisor.until import Until, shortened

@@ -35,7 +35,7 @@ from harness.results.records import Samples
 from harness.results.run_files import read_files
 from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
-from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.exporter import Exporter
 from harness.types import PowerSource
 from tests.builders.edited import edit
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden

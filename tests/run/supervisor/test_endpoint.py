@@ -31,7 +31,8 @@ from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_files import read_files
 from harness.run.journal import Journal, RowKind
 from harness.run.supervisor.completions import NewRows
-from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
+from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, MetricsEndpoint
+from harness.run.supervisor.metrics.exporter import Exporter
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS, LiveCounts
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries

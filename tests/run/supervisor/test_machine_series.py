@@ -13,7 +13,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.machine.host_log import HostReader
 from harness.machine.power.energy import PowerLog
 from harness.machine.sampler import PowerSampler
-from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.exporter import Exporter
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries, watts_now
 from harness.types import PowerSource
 from tests.builders.power_trees import counting, machine, powercap

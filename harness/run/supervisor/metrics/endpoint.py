@@ -3,6 +3,7 @@
 The supervisor computes the metrics from the journal, so the measured process is not disturbed. A scrape reads only the
 journal's new rows. Frequent scrapes must not take a core from the run. A page younger than PAGE_LASTS_S is therefore
 served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay others.
+SNAPSHOTS_PATH serves the course of the run to `browse`.
 Without --metrics, only clients on this machine are served.
 """
 
@@ -12,28 +13,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Self
 
-from prometheus_client import CollectorRegistry, generate_latest, push_to_gateway
-from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 
-from harness.core.config.parse import Endpoint, Slo
+from harness.core.config.parse import Endpoint
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
-from harness.core.shown.private import host_id
 from harness.errors import ConfigError, one_line
-from harness.results.export.openmetrics import RUN_LABELS
-from harness.results.run_folder import ENDPOINT, METRICS
-from harness.run.supervisor.metrics.live_counts import LiveCounts
-from harness.run.supervisor.metrics.otlp_push import OtlpPush, is_collector, message
-from harness.run.supervisor.metrics.run_series import RunSeries
+from harness.results.run_folder import ENDPOINT
+from harness.run.supervisor.metrics.course import PERIOD_S, SNAPSHOTS_PATH, Course
+from harness.run.supervisor.metrics.exporter import Exporter
+from harness.run.supervisor.metrics.otlp_push import OtlpPush, is_collector
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
@@ -45,109 +40,11 @@ MOST_CLIENTS = 32
 closed.
 """
 
-JOB = "mlperf-harness"
-"""Value of the label `job` in pushed metrics."""
-
-PUSH_LIMIT_S = 5.0
-
 PAUSE_S = 0.02
 """Pause between two pages, so that all clients together get at most 50 pages per second."""
 
 ACCEPT_PAUSE_S = 0.002
 """Pause between two connections."""
-
-Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Makes additional metric families for each page, such as the metrics of a power meter. Any thread may call the
-function with the run's labels, but only one thread at a time. The function must not block.
-"""
-
-
-class Exporter(Collector):
-    """Converts a run into metric families. This class is thread-safe."""
-
-    def __init__(self) -> None:
-        self.sources: list[Source] = []
-        self._lock = threading.Lock()
-        self._labels = dict.fromkeys(RUN_LABELS, "")
-        self._info: Mapping[str, str] | None = None
-        self._started_s = time.time()
-        self._slos: Sequence[Slo] = ()
-        self._phases: dict[str, LiveCounts] = {}
-        self._result: Mapping[str, Any] | None = None
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-
-    def describe_run(self, labels: Mapping[str, str], info: Mapping[str, str]) -> None:
-        """Sets the facts about the run. labels: values of RUN_LABELS. info: other fixed facts, by label."""
-        with self._lock:
-            self._labels, self._info = dict(labels), dict(info)
-
-    def begin(self, counts: LiveCounts, slos: Sequence[Slo]) -> None:
-        """Starts the next phase. The name of the phase is the role of the run's plan."""
-        with self._lock:
-            self._phases[counts.plan.role] = counts
-            self._slos = slos
-
-    def end(self) -> None:
-        """Stops reading the journals of all phases, and keeps their counts."""
-        with self._lock:
-            for counts in self._phases.values():
-                counts.finish()
-
-    def conclude(self, result: Mapping[str, Any]) -> None:
-        """result: the content of result.json."""
-        with self._lock:
-            self._result = result
-
-    @property
-    def has_result(self) -> bool:
-        return self._result is not None
-
-    def collect(self) -> Iterator[Metric]:
-        with self._lock:
-            families = list(self._families())
-        # The families are collected in a list, so that the caller can convert them to text without holding the lock.
-        return iter(families)
-
-    def _families(self) -> Iterator[Metric]:
-        if self._info is None:
-            return
-        series = RunSeries(self._labels)
-        yield from series.info(self._info, self._started_s, self._slos)
-        if self._phases:
-            for counts in self._phases.values():
-                counts.read()
-            yield from series.phases(self._phases)
-        for source in self.sources:
-            yield from source(self._labels)
-        if self._result is not None:
-            yield from series.verdict(self._result)
-
-    def page(self) -> bytes:
-        """Returns the metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
-
-    def write(self, folder: Path) -> None:
-        (folder / METRICS).write_bytes(self.page())
-
-    def genai(self) -> Mapping[str, Any] | None:
-        """Returns OpenTelemetry's metrics of the performance phase; None before that phase, and for models without
-        tokens.
-        """
-        with self._lock:
-            counts = self._phases.get("performance")
-            if counts is None:
-                return None
-            counts.read()
-            if not counts.tokens and not counts.operations["duration"].total:
-                return None
-            return message(self._labels, self._started_s, counts, self._result)
-
-    def push(self, url: str) -> None:
-        """Replaces this machine's metrics for this workload in the Pushgateway at `url`. Raises OSError."""
-        workload = {name: self._labels[name] for name in RUN_LABELS if name != "run"}
-        group = {"instance": host_id() or "unknown", **workload}
-        push_to_gateway(url, JOB, self._registry, grouping_key=group, timeout=PUSH_LIMIT_S)
 
 
 class _Server(ThreadingHTTPServer):
@@ -157,6 +54,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self.timeout = PAGE_LASTS_S  # interval at which the thread checks whether it must end
         self._exporter = exporter
+        self.course = Course(exporter.snapshot)
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()
         self._clients: dict[socket.socket, None] = {}  # oldest client first
@@ -186,6 +84,12 @@ class _Server(ThreadingHTTPServer):
                 self._page = (time.monotonic(), page)
             time.sleep(PAUSE_S)
             return self._page[1]
+
+    def snapshots(self, after_s: float) -> bytes:
+        with self._turn:
+            answer = self.course.answer(after_s)
+            time.sleep(PAUSE_S)
+            return answer
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that closed the connection or never sent a request."""
@@ -228,18 +132,29 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_headers(self) -> bytes:
         """Sends the headers. Returns the page, which is empty if the path has no page."""
         self.connection.settimeout(CLIENT_LIMIT_S)
-        if self.path.partition("?")[0] not in ("/", "/metrics"):
+        path, _, query = self.path.partition("?")
+        if path in ("/", "/metrics"):
+            page, content_type = self.server.page(), CONTENT_TYPE_PLAIN_0_0_4
+        elif path == SNAPSHOTS_PATH:
+            page, content_type = self.server.snapshots(_after_s(query)), "application/json"
+        else:
             self.send_error(404, "the metrics are at /metrics")
             return b""
-        page = self.server.page()
         self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         return page
 
     def log_message(self, *_: object) -> None:
         """Logs nothing, because one scrape per second is normal."""
+
+
+def _after_s(query: str) -> float:
+    """Returns the time in the query `after=TIME`; without such a time, a time before every snapshot."""
+    with suppress(ValueError):
+        return float(query.removeprefix("after="))
+    return 0.0
 
 
 class MetricsEndpoint:
@@ -318,6 +233,7 @@ class MetricsEndpoint:
     def _serve(self) -> None:
         while self._server is not None and not self._closing.is_set():
             self._server.handle_request()
+            self._server.course.update(PERIOD_S)
             self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:

@@ -86,6 +86,16 @@ class LiveCounts:
         return samples // self.plan.samples_per_query
 
     @property
+    def in_flight(self) -> int:
+        """Number of samples issued but not yet answered."""
+        return self.issued - self.completed - self.cancelled
+
+    @property
+    def progress(self) -> float:
+        """Share of the planned samples that are answered or cancelled."""
+        return min(1.0, (self.completed + self.cancelled) / max(1, self.plan.planned_samples))
+
+    @property
     def per_second(self) -> float | None:
         """Rate of completed queries, from the first scheduled time to the last completion so far."""
         took_ns = self.last_completed_ns - (self.start_ns or 0)

@@ -47,7 +47,7 @@ _GAUGES: _Known = (
     (
         "in_flight_samples",
         "Samples issued but not yet answered",
-        lambda c: c.issued - c.completed - c.cancelled,
+        lambda c: c.in_flight,
     ),
     (
         "queue_depth_samples",
@@ -59,7 +59,7 @@ _GAUGES: _Known = (
     (
         "progress_ratio",
         "Share of the planned samples that are answered or cancelled",
-        lambda c: min(1.0, (c.completed + c.cancelled) / max(1, c.plan.planned_samples)),
+        lambda c: c.progress,
     ),
 )
 
