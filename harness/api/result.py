@@ -16,6 +16,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.answer import Answer, answer_of, answer_rows, number_of
 from harness.results.evidence.stages import PERCENTILES, query_latency_ns
 from harness.results.export.samples import sample_columns
+from harness.results.pages.heading import workload
 from harness.results.pages.page import table
 from harness.results.pages.run_table import show_quantity
 from harness.results.run_files import RunFiles, read_files, reading_run
@@ -175,7 +176,7 @@ def read_run(folder: Path | str) -> Result:
 def _html(result: Result) -> Iterator[str]:
     answer, content = result.answer, result.content
     colour = _GREEN if result.is_valid else _RED
-    about = " · ".join(str(content[n]) for n in ("scenario", "backend", "model", "dataset"))
+    about = " · ".join(workload(content))
     yield f'<p><b style="{_BADGE}{colour}">{escape(answer.verdict)}</b> {escape(about)}</p>'
     yield f"<p>{escape(answer.question)}</p>"
     yield f'<p style="font-size:1.3em"><b>{escape(answer.headline)}</b></p>'

@@ -25,7 +25,7 @@ from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip, why
 from harness.results.pages import page as pages
-from harness.results.pages.heading import is_doubted
+from harness.results.pages.heading import is_doubted, workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Column, Table
 
@@ -93,8 +93,7 @@ class Comparisons:
         """Returns the workloads of the runs, each once."""
         entries = self._index.entries()
         rows = [entries[path].row for path in paths if path in entries]
-        words = [(row["model"], row["scenario"], row["backend"]) for row in rows if row is not None]
-        return list(dict.fromkeys(" · ".join(map(str, one)) for one in words))
+        return list(dict.fromkeys(" · ".join(workload(row)) for row in rows if row is not None))
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
         entry = self._index.entry(path)

@@ -27,7 +27,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of, workload
 from harness.results.pages.page import Article, RunLink, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
@@ -155,7 +155,7 @@ def _judged_workers(content: workers_content.Content) -> Badges:
 
 
 def _of_repeats(content: repeats.Content) -> Sequence[Article]:
-    title = heading(["Repeats", *repeats.words(content)], _judged_repeats(content))
+    title = heading(["Repeats", *workload(content)], _judged_repeats(content))
     lines = [repeats.headline(content), *repeats.facts(content)]
     made = _without_plots(title, lines, repeats.tables(content))
     return [made._replace(figures=list(repeats.figures(content)))]
@@ -256,7 +256,7 @@ def _peak(content: peak_content.Content) -> tuple[str, str]:
     )
     outcome = peak_table.peak_text(content) if content["peak"] is not None else "no peak"
     so_far = "" if content["finished"] else "so far "
-    return _words({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
+    return _named({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
 
 
 def _sweep(content: sweep_content.Content) -> tuple[str, str]:
@@ -268,7 +268,7 @@ def _sweep(content: sweep_content.Content) -> tuple[str, str]:
         outcome = "none VALID without an INVALID rate below it"
     else:
         outcome = "none VALID"
-    words = " ".join(word for word in sweep_table.words(content) if word)
+    words = _named({**content["config"], "model": content["model"], "slo": content["slo"]})
     rates = counted(len({point["rate_per_s"] for point in content["points"]}), "rate")
     states = f", each in {len(found)} states of the cache" if len(found) > 1 else ""
     return words, f"{rates}{states}, {outcome}"
@@ -276,17 +276,18 @@ def _sweep(content: sweep_content.Content) -> tuple[str, str]:
 
 def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     axes = content["axes"]
-    words = [content["config"]["scenario"], *axes.get("backend", ()), *axes.get("model", ())]
+    backends = [", ".join(axes["backend"])] if axes.get("backend") else []
+    words = [*axes.get("model", ()), content["config"]["scenario"], *backends]
     # A grid that has not ended, or that an older version measured, has not stored its fastest cell.
-    return " ".join(map(str, words)), str(content.get("fastest") or "no fastest cell is stored")
+    return " · ".join(map(str, words)), str(content.get("fastest") or "no fastest cell is stored")
 
 
 def _tune(content: tune_content.Content) -> tuple[str, str]:
-    return _words(content), tune_table.outcome(content)
+    return _named(content), tune_table.outcome(content)
 
 
 def _repeats(content: repeats.Content) -> tuple[str, str]:
-    return _words(content), repeats.headline(content)
+    return _named(content), repeats.headline(content)
 
 
 def _overhead(content: overhead_content.Content) -> tuple[str, str]:
@@ -306,7 +307,7 @@ def _workers(content: workers_content.Content) -> tuple[str, str]:
 
 def _runtimes(content: Mapping[str, Any]) -> tuple[str, str]:
     models = ", ".join(one["model"] for one in content["models"])
-    return f"{content['scenario']} {models}", "; ".join(runtimes_table.headlines(content))
+    return f"{models} · {content['scenario']}", "; ".join(runtimes_table.headlines(content))
 
 
 def _profile(content: Mapping[str, Any]) -> tuple[str, str]:
@@ -343,9 +344,8 @@ def _rerun(content: Mapping[str, Any]) -> tuple[str, str]:
     return " and ".join(content["runs"]), "; ".join(content["verdicts"])
 
 
-def _words(content: Mapping[str, Any]) -> str:
-    names = ("scenario", "backend", "model", "slo")
-    return " ".join(str(content[name]) for name in names if content.get(name))
+def _named(content: Mapping[str, Any]) -> str:
+    return " · ".join(workload(content))
 
 
 _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {

@@ -17,6 +17,7 @@ from harness.errors import HarnessError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 from harness.results.answer import question_of
+from harness.results.pages.heading import workload
 from harness.results.records import FINDINGS
 from harness.run.supervisor.metrics.course import Snapshot
 
@@ -25,7 +26,7 @@ class Heading(NamedTuple):
     """Texts from the folder, not escaped."""
 
     title: str = ""
-    """Scenario, backend, model and dataset; for a study, its verb and what it measures. Empty if unknown."""
+    """Model, dataset, scenario and backend; for a study, its verb and what it measures. Empty if unknown."""
     question: str = ""
     plan: str = ""
     """Planned length and SLO; empty if unknown."""
@@ -47,8 +48,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
         )
     if entry is None or entry.row is None:
         return Heading()
-    names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
-    title = " · ".join(dict.fromkeys(names))
+    title = " · ".join(workload(entry.row))
     with suppress(OSError, HarnessError), reading(entry.path):
         # The run writes FINDINGS before it loads the model.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]

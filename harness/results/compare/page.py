@@ -25,7 +25,7 @@ from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page
 from harness.results.pages.figures import distributions, stage_means, token_distributions
-from harness.results.pages.heading import Badges, is_doubted
+from harness.results.pages.heading import Badges, is_doubted, workload
 from harness.results.pages.page import Article, Figure, Html
 from harness.results.pages.timeline import p99_over_time
 from harness.results.pages.words import words
@@ -106,7 +106,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
     """Returns one run's answer, with a link to the run's page."""
     answer = answer_of(run.result)
     name = page.link(run.name, run.folder / PAGE, out)
-    about = " · ".join(str(run.result[key]) for key in ("scenario", "backend", "model"))
+    about = " · ".join(workload(run.result))
     facts = page.facts({"answer": answer.headline, **answer_rows(run.result)})
     judged = Badges(answer.verdict, is_doubted([run.result]))
     badges = " ".join(map(page.badge, judged.words))

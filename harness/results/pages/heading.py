@@ -20,6 +20,22 @@ class Badges(NamedTuple):
         return [word for word in (self.verdict, "DOUBT" if self.doubted else "") if word]
 
 
+def subject(model: str, dataset: str) -> str:
+    """Returns the model and its dataset; a model and dataset of one name are named once."""
+    return model if model == dataset else f"{model} on {dataset}"
+
+
+def workload(content: Mapping[str, Any]) -> list[str]:
+    """Returns the words that name a workload, in the order of all pages. content: a result, or the file of a study."""
+    model = str(content["model"])
+    words = (
+        subject(model, content.get("dataset") or model),
+        content["scenario"],
+        content["backend"],
+    )
+    return [*map(str, words), *filter(None, [content.get("slo")])]
+
+
 def heading(words: Iterable[str], judged: Badges) -> str:
     """Returns the heading with its badges. words: the kind of study and what it measured, not escaped."""
     title = escape(" · ".join(filter(None, words)))

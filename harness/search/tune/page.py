@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of
+from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of, workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
@@ -88,13 +88,6 @@ def badges(content: Content) -> Badges:
 
 
 def _head(content: Content) -> Iterator[str]:
-    words = [
-        tune_report.head(content),
-        content["scenario"],
-        content["backend"],
-        content["model"],
-        content["slo"] or "",
-    ]
-    yield heading(words, badges(content))
+    yield heading([tune_report.head(content), *workload(content)], badges(content))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

@@ -97,7 +97,7 @@ def test_titles_have_the_models_name_as_in_a_run(
     assert swept(System(900.0), *verb, *options, "--model", "sub/m.yaml")[0] == 0
     assert capsys.readouterr().out.startswith(head)
     if verb[0] == "sweep":
-        title = '<h1><span class="badge valid">VALID</span> Sweep · server · null · mine · p99=10ms</h1>'
+        title = '<h1><span class="badge valid">VALID</span> Sweep · mine · server · null · p99=10ms</h1>'
         assert title in Path("swept/sweep.html").read_text()
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.core.units import counted, show_percent
 from harness.results.numbers import Number
+from harness.results.pages.heading import subject
 from harness.results.pages.page import Article, Figure, Html, aligned_table, whole, with_meanings
 from harness.results.pages.runs.overview import OPTIONS, Overview, first_articles
 from harness.results.pages.runs.rows import (
@@ -22,7 +23,6 @@ from harness.results.pages.runs.rows import (
     main_text,
     numbers,
     shown,
-    subject,
 )
 from harness.results.pages.words import words
 

@@ -9,6 +9,7 @@ from typing import Any
 from harness.core.units import counted, show_percent
 from harness.results.evidence.between_runs import EXTREME, SMALLEST_CHANGE
 from harness.results.numbers import Number
+from harness.results.pages.heading import subject
 from harness.results.pages.page import Article, Figure, Html, aligned_table
 from harness.results.pages.plots import tall
 from harness.results.pages.runs.configurations import (
@@ -29,7 +30,6 @@ from harness.results.pages.runs.rows import (
     load_text,
     numbers,
     shown,
-    subject,
 )
 from harness.results.pages.words import words
 

@@ -81,11 +81,6 @@ def _in_ms(number: Number) -> Number:
     return number._replace(value=number.value / NS_PER_MS, unit="ms") if is_time else number
 
 
-def subject(model: str, dataset: str) -> str:
-    """Returns the model and its dataset; a model and dataset of one name are named once."""
-    return model if model == dataset else f"{model} on {dataset}"
-
-
 Addresses = Callable[[Row], str | None]
 """Maps a run in the database to the address of the run's page, escaped for a URL; None if the page does not exist."""
 

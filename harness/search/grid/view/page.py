@@ -64,7 +64,7 @@ def articles(view: View) -> list[Article]:
 
 
 def _heading(view: View) -> str:
-    words = ["Grid", view.content["config"]["scenario"], ", ".join(view.labels.values())]
+    words = ["Grid", ", ".join(view.labels.values()), view.content["config"]["scenario"]]
     return heading(words, Badges(*report.judged(view)))
 
 
