@@ -41,7 +41,7 @@ class Machine(NamedTuple):
     settings: Mapping[tuple[str, str], str]
     """Values by group and name of the setting."""
     peaks: str = ""
-    """Rates that `machine` measured, in one sentence; "" if the folder has no measurement of this machine."""
+    """Tiles of the rates that `machine` measured; "" if the folder has no measurement of this machine."""
     study: str = ""
     """Folder of this measurement."""
 
@@ -97,9 +97,9 @@ class Machines:
                 problems.append(f"{path}: {one_line(e)}")
         peaks = studies.peaks(self._root, self._index.entries().values())
         columns = [
-            one._replace(peaks=line, study=study)
+            one._replace(peaks=shown, study=study)
             for one in columns
-            for line, study in [peaks.get(one.fingerprint, ("", ""))]
+            for shown, study in [peaks.get(one.fingerprint, ("", ""))]
         ]
         only_differences = len(columns) > 1 and not all_settings
         keys = dict.fromkeys(key for column in columns for key in column.settings)

@@ -155,7 +155,9 @@ def _judged_workers(content: workers_content.Content) -> Badges:
 
 
 def _of_repeats(content: repeats.Content) -> Sequence[Article]:
-    title = heading(["Repeats", *workload(content)], _judged_repeats(content))
+    title = heading(
+        ["Repeats", *workload(content), content.get("slo") or ""], _judged_repeats(content)
+    )
     lines = [repeats.headline(content), *repeats.facts(content)]
     made = _without_plots(title, lines, repeats.tables(content))
     return [made._replace(figures=list(repeats.figures(content)))]
@@ -236,7 +238,7 @@ def _models(value: object) -> Iterator[str]:
 
 
 def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, str]]:
-    """Maps the fingerprint of each machine that `machine` measured to its peaks in one sentence, and to the folder with
+    """Maps the fingerprint of each machine that `machine` measured to the tiles of its peaks, and to the folder with
     these peaks. entries: newest first. Skips folders that cannot be read.
     """
     found: dict[str, tuple[str, str]] = {}
@@ -244,8 +246,8 @@ def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, str]]
         if entry.study == "machine":
             with suppress(OSError, HarnessError), reading(entry.path):
                 content = _content(root, entry)
-                if line := peaks_line(content):
-                    found.setdefault(str(content["fingerprint"]), (line, entry.path))
+                if shown := machine_page.peak_tiles(content):
+                    found.setdefault(str(content["fingerprint"]), (shown, entry.path))
     return found
 
 
@@ -345,7 +347,7 @@ def _rerun(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _named(content: Mapping[str, Any]) -> str:
-    return " · ".join(workload(content))
+    return " · ".join([*workload(content), *filter(None, [content.get("slo")])])
 
 
 _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {

@@ -22,6 +22,8 @@ from harness.browse.texts import brief
 from harness.cli.main import main
 from harness.core.codes import CODES
 from harness.core.files import read_json
+from harness.explain.machine import page as machine_page
+from harness.explain.machine.arithmetic import QuotedPeak
 from harness.results.answer import answer_of, headline_in_short
 from harness.results.pages import page as pages
 from harness.results.pages.page import Figure, plotly_script, typeset
@@ -347,7 +349,10 @@ def test_the_link_of_a_run_is_its_workload_and_a_chosen_name_follows(
     study.mkdir()
     (study / "peak.json").write_text("{}")
     (results / named).rename(study / "probes-03")
-    assert cell_of(f"{study.name}/probes-03") == f"digits · server · ort, {shown} probes-03 peak"
+    assert (
+        cell_of(f"{study.name}/probes-03")
+        == f"digits · server · ort, {shown} probes-03 peak 11-28 14:01"
+    )
 
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
@@ -766,14 +771,16 @@ def test_the_page_of_machines_begins_with_what_each_machine_can_do(
     study = results / "peaks"
     study.mkdir()
     (study / "machine.json").write_text('{"fingerprint": "f00", "machine": {"cpu": "processor"}}')
+    fp32 = QuotedPeak("fp32", "208 GFLOP/s", 2, None)
+    monkeypatch.setattr(machine_page, "quoted_peaks", lambda _: [fp32])
     monkeypatch.setattr(studies, "peaks_line", lambda _: "fp32 208 GFLOP/s on 2 threads")
     shown = page(client, "/machines")
     assert "<h1>Machine · machine</h1>" in shown
-    assert '<p class="headline">fp32 208 GFLOP/s on 2 threads</p>' in shown
+    assert '<dt>fp32</dt><dd>208 <span class="unit">GFLOP/s</span>' in shown
     assert "processor, 2 usable cores, 25.3\u00a0GB memory" in shown
     assert '<a href="/study/peaks">' in shown
     both = page(client, "/machines?run=offline&run=server")  # Bug: the peaks stood there twice
-    assert both.count("fp32 208 GFLOP/s") == 1
+    assert both.count("<dt>fp32</dt>") == 1
     listed = page(client, "/studies")
     assert 'class="outcome">fp32 208 GFLOP/s on 2 threads</td>' in listed
 

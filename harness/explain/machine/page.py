@@ -18,7 +18,7 @@ from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
 from harness.results.pages import page, tiles
 from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import bars, line, rounded
+from harness.results.pages.plots import bars_in_rows, line, rounded
 from harness.results.pages.report import show_time
 from harness.results.pages.tiles import Tile
 
@@ -41,9 +41,8 @@ def badges(content: Content) -> Badges:
 
 def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
-    quoted = quoted_peaks(content)
     yield heading(["Machine", machine["cpu"]], badges(content))
-    yield tiles.html([_tile(one) for one in quoted]) or page.headline(NO_RATE)
+    yield peak_tiles(content) or page.headline(NO_RATE)
     cores = counted(machine["cores_usable"], "core")
     yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})
     plan = content["plan"]
@@ -57,6 +56,11 @@ def _head(content: Content) -> Iterator[str]:
     )
 
 
+def peak_tiles(content: Content) -> str:
+    """Returns the highest rates as HTML; '' if no rate was measured."""
+    return tiles.html([_tile(one) for one in quoted_peaks(content)])
+
+
 def _tile(one: QuotedPeak) -> Tile:
     about = counted(one.threads, "thread")
     if one.variation is not None:
@@ -66,7 +70,7 @@ def _tile(one: QuotedPeak) -> Tile:
 
 def _tail(content: Content) -> Iterator[str]:
     for table in tables(content):
-        yield from page.section(table, folds=True, cards=True)
+        yield from page.section(table, is_folded=table.key != "peaks", cards=True)
 
 
 def figures(content: Content) -> Iterator[Figure]:
@@ -108,10 +112,10 @@ def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
         for precision in PRECISIONS
     }
     titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
-    return bars(
+    return bars_in_rows(
         titles[benchmark],
         "The fastest call of each library, by precision; int8 operations are counted like FLOP.",
-        ("", "GFLOP/s"),
+        {"title": "GFLOP/s"},
         [f"{library}, {counted(n, 'thread')}" for library, n in shown],
         rates,
         "group",

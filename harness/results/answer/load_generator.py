@@ -113,7 +113,10 @@ def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
     that time.
     """
     lost_ns = section.get("lost_ns", {})
-    lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
+    lost = {
+        name: f"{show_ns(lost_ns[name])} more in {name.replace('_', ' ')}"
+        for name in most_lost(section)
+    }
     if next(iter(lost), "") == _MODELS_STAGE:
         whom = slowest(section)
         return f"the model itself was slower in the run: {whom and f'in {whom}, '}{', '.join(lost.values())}"

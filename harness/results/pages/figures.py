@@ -215,7 +215,7 @@ def _stages(run: Evidence) -> Figure:
     shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
-    names = [f"{first:g}–{last:g}" for first, last in pairwise(marks[shown].tolist())]  # noqa: RUF001
+    names = [f"{last:g}" for last in marks[shown][1:].tolist()]
     means = {}
     waits = waits_of_all(run.plan.scenario)
     for stage in (edge for edge in run.done.edges if edge not in waits):
@@ -223,9 +223,9 @@ def _stages(run: Evidence) -> Figure:
         means[words(stage)] = [float(spent[first:last].mean()) for first, last in ranges]
     return bars(
         "Where the time goes",
-        "Mean time in each stage for the samples between two percentiles of latency"
+        "Mean time in each stage for the samples from one percentile of latency to the next"
         f"{', without the wait of all samples for their turn' if waits else ''}.",
-        ("percentiles of latency", "time, ms"),
+        ("percentiles of latency, up to", "time, ms"),
         names,
         means,
         "stack",

@@ -33,7 +33,7 @@ def workload(content: Mapping[str, Any]) -> list[str]:
         content["scenario"],
         content["backend"],
     )
-    return [*map(str, words), *filter(None, [content.get("slo")])]
+    return [*map(str, words)]
 
 
 def heading(words: Iterable[str], judged: Badges) -> str:

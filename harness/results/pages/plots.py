@@ -91,6 +91,7 @@ def bars(
         "barmode": mode,
         "xaxis": {"title": axes[0], **_categories(names)},
         "yaxis": {"title": axes[1]},
+        "legend": {"traceorder": "normal"},
     }
     return Figure(title, about, list(_bars(names, series, "x", "y")), layout)
 

@@ -38,7 +38,10 @@ def write(content: Content, folder: Path) -> Path:
 def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
-    head = [heading(["Peak", *workload(content)], badges(content)), *page.conclusion(lines)]
+    head = [
+        heading(["Peak", *workload(content), content["slo"]], badges(content)),
+        *page.conclusion(lines),
+    ]
     runs = [linked(probe["folder"]) for probe in content["probes"]] if linked else []
     tail = list(page.section(_headed(table.probes_table(content)), runs=runs, cards=True))
     return [Article(head, list(figures(content)), tail)]

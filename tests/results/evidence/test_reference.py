@@ -289,9 +289,9 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
 @pytest.mark.parametrize(
     ("lost_ns", "judgement"),
     [
-        ({"infer": 196e6, "issue_delay": 123e6, "queue": 1e6}, "the model itself was slower in the run: in the slowest 1 %, 196 ms more in infer, 123 ms more in issue_delay"),
+        ({"infer": 196e6, "issue_delay": 123e6, "queue": 1e6}, "the model itself was slower in the run: in the slowest 1 %, 196 ms more in infer, 123 ms more in issue delay"),
         ({"infer": 5e6, "queue": 9e6}, "the load generator was the bottleneck; in the slowest 1 %, 9.00 ms more in queue; the model itself: 5.00 ms more in infer"),
-        ({"infer": -5e6, "issue_delay": 123e6, "queue": 1e6}, "the load generator was the bottleneck; in the slowest 1 %, 123 ms more in issue_delay, 1.00 ms more in queue"),
+        ({"infer": -5e6, "issue_delay": 123e6, "queue": 1e6}, "the load generator was the bottleneck; in the slowest 1 %, 123 ms more in issue delay, 1.00 ms more in queue"),
         ({}, "the load generator was the bottleneck"),
     ],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_details_name_the_same_cause_as_the_first_screen() -> None:
     """Bug: the screen blamed the machine, whereas the details of the same run blamed the load generator."""
     section = {**golden("server")["reference"], **held_back()}
     (calm,) = _overhead(screen(golden("server", reference=section), details=True))
-    assert calm.endswith("the load generator was the bottleneck; in the slowest 10 %, 190 us more in issue_delay; "
+    assert calm.endswith("the load generator was the bottleneck; in the slowest 10 %, 190 us more in issue delay; "
                          "the model itself: 5.00 us more in infer")  # fmt: skip
     result = golden("server", reference=section, doubts=[BUSY])
     (busy,) = _overhead(screen(result, details=True))

@@ -71,6 +71,8 @@ def first_articles(
         ]
         head.append(table(page.heads, rows, cards=True))
     single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
+    if single and not several:
+        head.append(f"<p>Nothing to compare yet: no {page.single} has two runs.</p>")
     head += _single(page, single, addresses, is_all=not several)
     if len(several) > MOST:
         missing = counted(len(several) - MOST, f"more {page.single}")
