@@ -183,7 +183,6 @@ def _phases(content: Content, done: Completions) -> Table:
     total = sum(float(row[2] or 0) for row in rows)
     whole = _loadgen_mean_ns(content) or total
     notes = ["decoding and preprocessing come before the first query, as MLPerf's rules require"]
-    notes.append("backward, loss and update: none, this is inference")
     if whole != total:
         notes.insert(
             0, f"the phases are {show_percent(total / whole, 2)} of LoadGen's mean latency"

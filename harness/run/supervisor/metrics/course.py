@@ -149,7 +149,7 @@ class Snapshot(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the endpoint answers to `browse`."""
+    """Answer of the endpoint to `browse`."""
 
     run: str
     """Name of the run's folder."""
