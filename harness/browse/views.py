@@ -213,10 +213,8 @@ class Views:
             articles = draw(rows[:most], _address, "use the filters above")
         if articles:  # the heading comes before the filters
             first, *others = articles
-            (start, *more) = first.head
-            heading, end, rest = start.partition("</h1>")
-            heading += end
-            articles = [first._replace(head=[rest, *more]), *others]
+            heading, *head = first.head
+            articles = [first._replace(head=head), *others]
         return render(
             "articles.html",
             title=view.capitalize(),

@@ -78,7 +78,6 @@ def history(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) ->
 
 
 _INTRODUCTION = (
-    "<h1>History: the numbers of each workload, run after run</h1>"
     '<p class="quiet">Workloads with fewer than '
     f"{_FEWEST_DRAWN} runs have only a table. The overview compares VALID runs. Settings may differ from run to run: "
     "compare shows how, and whether a change is more than noise.</p>"
@@ -177,6 +176,7 @@ def _title(key: Sequence[str], members: Sequence[Row]) -> str:
 
 
 _PAGE = Overview(
+    "History: the numbers of each workload, run after run",
     _INTRODUCTION,
     _READING,
     (

@@ -16,8 +16,9 @@ T = TypeVar("T")
 class Overview(NamedTuple):
     """The top of a page of articles, and the texts around them."""
 
+    heading: str
     introduction: str
-    """HTML at the top of the page."""
+    """HTML below the heading."""
     reading: str
     """Explains the plots, as text. Shown only if the page has plots."""
     heads: Sequence[str]
@@ -82,10 +83,10 @@ def first_articles(
 
 
 def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
-    """Returns the top of the page, which explains the plots if an article has any."""
-    if not any(article.figures for article in articles):
-        return [page.introduction]
-    return [page.introduction, f'<p class="quiet">{page.reading}</p>']
+    """Returns the heading of the page and its explanation, also of the plots if an article has any."""
+    has_plots = any(article.figures for article in articles)
+    reading = [f'<p class="quiet">{page.reading}</p>'] if has_plots else []
+    return [f"<h1>{page.heading}</h1>", page.introduction, *reading]
 
 
 def _single(

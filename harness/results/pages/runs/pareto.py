@@ -70,7 +70,6 @@ def pareto(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) -> 
 
 
 _INTRODUCTION = (
-    "<h1>Pareto: the configurations that no other configuration beats</h1>"
     '<p class="quiet">A task has the VALID runs with the same work on one machine. Repeats of a configuration (model, '
     "backend and settings) are one row with the median and the range of the runs. A configuration is on the front "
     "unless another one is better in a measured number and worse in none. A difference within the noise is a tie.</p>"
@@ -131,6 +130,7 @@ def _summary(members: Sequence[Member]) -> Sequence[str]:
 
 
 _PAGE = Overview(
+    "Pareto: the configurations that no other configuration beats",
     _INTRODUCTION,
     _READING,
     ("task", "VALID runs", "configurations", "on the front"),

@@ -1,6 +1,7 @@
 """Prints a grid's tables. Their numbers are also written to grid.csv and heatmaps.json."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,16 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 
 def fastest_row(view: View) -> Row | None:
     """Returns the ranked cell with the highest rate; None without such a cell, or for several models."""
-    rated = [row for row in view.ranked if row.throughput_per_s]
-    if len({row.model for row in rated}) != 1:
-        return None
-    return max(rated, key=lambda row: row.throughput_per_s or 0.0)
+    rated = _rated(view)
+    return _best(rated)[1] if len({row.model for _, row in rated}) == 1 else None
+
+
+def _rated(view: View) -> list[tuple[float, Row]]:
+    return [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
+
+
+def _best(rated: Sequence[tuple[float, Row]]) -> tuple[float, Row]:
+    return max(rated, key=itemgetter(0))
 
 
 def headline(view: View) -> str:
@@ -64,7 +71,7 @@ def headline(view: View) -> str:
 
     Names a cell for each model, because rates of different models cannot be compared. Returns '' if no cell is ranked.
     """
-    rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
+    rated = _rated(view)
     if len(models := dict.fromkeys(row.model for _, row in rated)) > 1:
         return "; ".join(
             f"{view.labels[model]}: {_fastest_of(view, [one for one in rated if one[1].model == model])}"
@@ -76,7 +83,7 @@ def headline(view: View) -> str:
 def _fastest_of(view: View, rated: Sequence[tuple[float, Row]]) -> str:
     if not rated:
         return ""
-    most, best = max(rated, key=lambda one: one[0])
+    most, best = _best(rated)
     varying = [axis for axis in _varying(view.rows) if axis != "model" or len(view.labels) < 2]
     where = f" with {_where(view, varying, best)}" if varying else ""
     least = most * (1 - best.noise)
