@@ -66,7 +66,7 @@ class TreesBackend(FrameworkBackend):
             )
         if spec.dtype not in _TABLES:
             raise ConfigError(
-                f"input {spec.name!r} is {spec.dtype}, but trees take float32 or float64: declare one of them"
+                f"input {spec.name!r} is {spec.dtype}, but trees take float32 or float64: declare one of these types"
             )
         return spec._replace(shape=(None, *spec.shape[1:]))
 

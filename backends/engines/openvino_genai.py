@@ -34,7 +34,7 @@ class OpenVinoGenaiBackend(TokenEngine):
         path = self._path / _FILE
         if not path.is_file():
             raise ConfigError(
-                f"{self._path} does not contain {_FILE}: name the folder that `optimum-cli export openvino` wrote"
+                f"{self._path} does not contain {_FILE}: pass the folder that `optimum-cli export openvino` wrote"
             )
         settings = openvino_settings.settings(self._option, self._setup.threads)
         self._weights = openvino_settings.weights([path])

@@ -127,7 +127,7 @@ IN_MANIFEST = "in the model's manifest, which `init --model FILE` writes"
 
 
 def needs_inputs(dataset: str) -> ConfigError:
-    """Returns the error for a run without a model, or with a model file that has no manifest and is not open yet."""
+    """Returns the error for a run that has no model, or whose model file has no manifest and is not open yet."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
         "`init --model FILE` writes"

@@ -115,7 +115,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
     if expected_sha256 not in (None, sha256):
         raise ConfigError(
             f"{path} has changed: its digest is {sha256[:12]}…, but this configuration was written for "
-            f"{str(expected_sha256)[:12]}…. Restore it, or remove arrivals_sha256 from the configuration"
+            f"{str(expected_sha256)[:12]}…. Restore the file, or remove arrivals_sha256 from the configuration"
         )
     # decodes the file line by line
     lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")

@@ -146,7 +146,7 @@ def _parse_common(text: str) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     rate: Rates = option(
-        "rates to offer: a list (100,200), a range in 11 points (100..2000) or in N points (100..2000/N), in queries/s or in % of the peak (default 10%..110%)",
+        "rates to offer, in queries/s or in % of the peak: a list (100,200), or a range of 11 points (100..2000) or N points (100..2000/N) (default 10%..110%)",
         parse=parse_rates,
         default=parse_rates("10%..110%"),
         metavar="RATES",
@@ -187,8 +187,8 @@ class WorkersOptions:
         group="sweep over workers",
     )
     pairs: int = option(
-        "with --models: number of pairs of model loads, one through the cache and one without it, if every request "
-        "misses (default 20)",
+        "with --models: how often to load a model both with and without the cache, where every request is a cache miss "
+        "(default 20)",
         parse=bounded(2, MOST_RUNS),
         default=20,
         metavar="N",

@@ -1,7 +1,7 @@
 """Reads FlatBuffers, the format of ExecuTorch files, field by field and without a schema.
 
 The module does not need generated code, and refuses a faulty file before native code reads the file. Every offset is
-checked. If the bytes are not a FlatBuffer, raises ValueError.
+checked. Functions raise ValueError if the bytes are not a FlatBuffer.
 """
 
 import struct

@@ -69,7 +69,7 @@ class MachineOptions:
         group=_HOW,
     )
     thorough: bool = option(
-        "skip nothing, and make all repetitions of every point", flag=True, group=_HOW
+        "repeat every point as often as planned, and skip none", flag=True, group=_HOW
     )
     database: Path = path(
         f"database of the points of every machine (default {DEFAULT})",

@@ -136,7 +136,7 @@ def cut(
 ) -> Energy | NoReading:
     """Returns the energy between begin_ns and end_ns. Readings are needed before and after each of these two times.
 
-    Counters are interpolated at both times. Power readings are integrated by the trapezoid rule. readings: (wall clock
+    Counters are interpolated at both times. The trapezoidal rule integrates power readings. readings: (wall clock
     in ns, joules or watts).
     """
     at = np.array([t for t, _ in readings], np.int64)

@@ -126,8 +126,8 @@ class GeneratingBackend(TokenBackend):
     def _asked(self, request: Mapping[str, object]) -> Answering:
         if "fields" in request:
             raise ConfigError(
-                "the model answers greedily in this process, but a prompt has other fields: drop them, or use "
-                "--backend openai"
+                "in this process, a model decodes greedily, but a prompt sets other fields of its request: drop these fields, "
+                "or use --backend openai"
             )
         most = self._prompts.most(request.get("max_tokens"))
         return Answering(self._prompts.tokens(request), most)

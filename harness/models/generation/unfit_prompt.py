@@ -1,4 +1,4 @@
-"""The error for a prompt that does not suit the section `generation` of the manifest."""
+"""The error for a prompt that does not match the manifest's section `generation`."""
 
 
 class UnfitPrompt(ValueError):

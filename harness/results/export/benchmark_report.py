@@ -1,8 +1,8 @@
 """Exports a language-model run as llm-d's Benchmark Report v0.2.1, in YAML.
 
 Source: llm-d-benchmark, llmdbenchmark/analysis/benchmark_report (schema_v0_2_1.py and its JSON Schema). Times are in
-seconds. The report omits percentiles that the format defines differently. TTFT and latency are counted from the time
-when a query was due. `inter_token_latency` is left out, because the run stores only the percentiles of this latency.
+seconds. The report omits percentiles that the format defines differently. TTFT and latency begin at the time when
+the query was due. `inter_token_latency` is left out, because the run stores only the percentiles of this latency.
 """
 
 import uuid

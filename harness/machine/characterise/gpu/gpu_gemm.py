@@ -48,7 +48,7 @@ def _ready(precision: str, side: int) -> Iterator[Ready]:
 
 
 def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], Any], Any]:
-    """Returns a function that computes the product, and the first rows of the correct result for the rounded operands.
+    """Returns two values: a function that computes the product, and the first rows of the product of the rounded operands.
 
     PyTorch offers int8 and fp8 products only through private functions.
     """
