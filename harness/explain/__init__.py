@@ -1,1 +1,1 @@
-"""Verbs that explain a result: profile, advise, bricks, pitfalls."""
+"""Verbs that explain a result: profile, advise, bricks, cold, machine, pitfalls."""

@@ -143,7 +143,7 @@ def _cost(section: Mapping[str, Any]) -> str:
         for stage in most_lost(section)[:1]
     ]
     if section.get("queries", 0) < section.get("of_queries", 0) and most:
-        return f"because of its cost, {most[0]}"
+        return most[0]
     would = f"{section['what']} would be {show_ns(section['reference'])} without its cost"
     return "; ".join([would, *most])
 

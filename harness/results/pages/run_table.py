@@ -53,7 +53,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sound|by model|sessions|probes|cancelled|ramp|goodput|cost|models|steady|limited by|doubts|advice|metric|rate|power|overhead|client) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sound|by model|sessions|probes|cancelled|ramp|goodput|cost|models|real time|steady|limited by|doubts|advice|metric|rate|power|overhead|client) +"
 )
 """Matches the label of a line that may be wrapped. Tables and paths are never wrapped."""
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -320,8 +321,14 @@ class PeakJob(Study[PeakOptions]):
             return False
         return True
 
+    def _lowest_failed(self) -> float | None:
+        """Returns the lowest failed load above the peak so far."""
+        peak = self._best[0] if self._best else inf
+        failed = [one["load"] or 0.0 for one in self._probes if one["passed"] is False]
+        return min((load for load in failed if load > peak), default=None)
+
     def content(self) -> Content:
-        above = self._found.above if self._found else None
+        above = self._found.above if self._found else self._lowest_failed()
         kinds = {p["kind"] for p in self._probes if p["passed"] is False and p["load"] == above}
         content: Content = {
             "schema_version": SCHEMA_VERSION,

@@ -321,7 +321,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (held_back(), [], "the load generator: p90 would be 100 us without its cost; a query waits 190 us longer until it is issued"),
         (held_back(what="p99.9", queries=9), [], "the load generator: p99.9 would be 100 us without its cost; a query of the slowest 0.1 % waits 190 us longer until it is issued"),
         # bug: the p99 of the first queries appeared next to the p99 of all queries
-        (held_back(queries=9, of_queries=10), [], "the load generator: because of its cost, a query of the slowest 10 % waits 190 us longer until it is issued"),
+        (held_back(queries=9, of_queries=10), [], "the load generator: a query of the slowest 10 % waits 190 us longer until it is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
         (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores during the run"),
         (held_back(lost_ns={"issue_delay": 1.0, "infer": 9.0}), [], "the model: its batches took longer in the run than alone"),
