@@ -119,7 +119,10 @@ class Machines:
     def _newest(self) -> dict[str, int]:
         """Maps the newest run on each machine to the number of runs there, for the newest runs of the folder."""
         counts: dict[str, tuple[str, int]] = {}
-        with_row = [e for e in self._index.entries().values() if e.row is not None]
+        # A run in progress has not written its environment yet.
+        with_row = [
+            e for e in self._index.entries().values() if e.row is not None and not e.notes_endpoint
+        ]
         for entry in with_row[:MOST_FINGERPRINTS]:
             try:
                 machine = self._fingerprint(entry.path, entry.at)

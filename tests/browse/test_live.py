@@ -22,7 +22,7 @@ from harness.browse.live.snapshots import newest
 from harness.browse.live.watching import Watching
 from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
-from harness.results.run_folder import ENDPOINT
+from harness.results.run_folder import ENDPOINT, ResultFolder
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics import course
 from harness.run.supervisor.metrics.endpoint import MetricsEndpoint
@@ -213,6 +213,20 @@ def pointed(event: str) -> list[dict[str, Any]]:
     return points
 
 
+def test_a_page_opened_before_the_first_file_learns_its_name(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: for its whole life, such a page named a run a study, and did not notice that the run had died."""
+    begun = ResultFolder(results / "early")
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    assert 'data-name=""' in client.get("/live/early.partial").text
+    (begun.path / ENDPOINT).write_text("127.0.0.1:1\n")
+    (begun.path / "result.json").write_bytes((results / "server/result.json").read_bytes())
+    monkeypatch.setattr(watching, "PERIOD_S", 0.01)
+    events = client.get("/events/early.partial").text
+    assert "event: name\ndata: run digits on tests.golden.tiny:Tiny · server · ort\n" in events
+
+
 def test_the_numbers_of_the_previous_run_stay_until_the_next_one_begins() -> None:
     """Bug: the numbers vanished while the next run of a search loaded, and then showed the rate of the previous run
     beside the requested rate of the next.
@@ -352,10 +366,11 @@ def test_events_end_when_the_run_dies(
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     events = client.get(f"/events/{RUN}").text
     assert events.count("event:") == 1
-    assert "Connection refused): the run has ended, or died" in events
+    assert "Connection refused): it has ended, or died" in events
+    assert "STOPPED</span>" in events
     page = client.get("/").text
     assert "Running now" not in page
-    assert "Connection refused): the run has ended, or died" in page
+    assert "Connection refused): it has ended, or died" in page
 
 
 def test_a_different_run_at_the_address_is_rejected(
@@ -426,7 +441,7 @@ def test_an_answer_that_drips_is_abandoned(results: Path, monkeypatch: pytest.Mo
         state = newest(results, RUN)
         assert time.monotonic() - begun_s < 5
     assert isinstance(state, str)
-    assert "no answer from" in state
+    assert "the run does not answer at" in state
 
 
 def _drip(server: socket.socket) -> None:

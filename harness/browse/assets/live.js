@@ -7,6 +7,7 @@ const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
+let isWindow = false; // whether earlier runs of a search are not shown
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
@@ -100,7 +101,8 @@ class Chart {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
     this.figure.hidden = false;
-    waiting.hidden = true;
+    waiting.hidden = !isWindow;
+    if (isWindow) waiting.textContent = `The charts show the last ${MOST_RUNS} runs.`;
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
@@ -187,17 +189,23 @@ class Chart {
   // The points with values, split at points without values or with a mark.
   parts(drawn) {
     const found = [[]];
+    let before = null;
     for (const one of drawn) {
       const hasValues = Object.keys(this.values(one)).length > 0;
       if (!hasValues || one.mark) found.push([]);
-      if (hasValues) found[found.length - 1].push(one);
+      const part = found[found.length - 1];
+      // A mean covers the time since the previous point.
+      if (hasValues && !part.length && before && !one.mark) part.push({ ...one, t: before.t });
+      if (hasValues) part.push(one);
+      before = one;
     }
     return found.filter((part) => part.length);
   }
 
-  // The last point; after the end, the last point with values.
+  // The last point with values among the last three; after the end, among all.
   latest() {
-    return (hasEnded && points.findLast((one) => Object.keys(this.values(one)).length)) || points[points.length - 1];
+    const recent = hasEnded ? points : points.slice(-3);
+    return recent.findLast((one) => Object.keys(this.values(one)).length) || points[points.length - 1];
   }
 
   name_series(limits) {
@@ -323,6 +331,7 @@ function forgetRuns() {
   });
   if (runs.size <= MOST_RUNS) return;
   points.splice(0, [...runs.values()].at(-MOST_RUNS));
+  isWindow = true;
 }
 
 const first = () => points[0].t;
@@ -361,6 +370,8 @@ function show(event) {
 }
 
 events.addEventListener("state", show);
+// A page that was opened before the run or study wrote its first file does not know its title.
+events.addEventListener("name", (event) => { if (event.data !== panel.dataset.name) location.reload(); });
 events.addEventListener("done", (event) => {
   document.getElementById("done").innerHTML = event.data;
   drawTried();

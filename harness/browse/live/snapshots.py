@@ -52,7 +52,7 @@ def snapshots(root: Path, path: str, after_s: float) -> Sequence[Snapshot] | str
     try:
         content = _fetch(endpoint._replace(host=host), f"{SNAPSHOTS_PATH}?after={after_s}")
     except OSError as e:
-        return f"no answer from {endpoint} ({e}): the run has ended, or died"
+        return f"the run does not answer at {endpoint} ({e.strerror or e}): it has ended, or died"
     try:
         answer = ANSWER.validate_json(content)
     except ValidationError:

@@ -19,7 +19,6 @@ from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import live_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
-from harness.core.codes import About, Kind, codes
 from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
 from harness.core.units import show_percent
@@ -56,6 +55,8 @@ MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = "loading the next run"
+WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
+"""Studies that measure without runs, so that their pages have no charts while they are in progress."""
 NOT_WRITTEN = "no run of this study is in progress: it was stopped, or runs on another machine"
 
 
@@ -182,11 +183,14 @@ class Watching:
             "live.html",
             title=path,
             heading=self._heading(path, None),
+            name=self._name(path),
             path=path,
             panel=self._panel(path, past, problem),
             done=self._done(path),
             charts=CHARTS,
             is_running=is_running,
+            has_charts=is_running or bool(past.points),
+            has_runs=self._has_runs(path),
             is_study=self._is_search(path),
         )
 
@@ -217,17 +221,26 @@ class Watching:
             raise Missing(path)
 
     async def events(self, path: str) -> AsyncIterator[str]:
-        """Yields `state` and `done` events with HTML and `points` events with JSON, then one `end` event."""
+        """Yields `state` and `done` events with HTML, `points` events with JSON, and a `name` event for a new name, then
+        one `end` event.
+        """
         missed = sent = 0
-        done = ""
-        patience = SEARCH_PATIENCE if await run_in_threadpool(self._is_search, path) else PATIENCE
+        done = name = ""
         while True:
             past, problem = await run_in_threadpool(self._look, path)
             missed = missed + 1 if problem else 0
-            panel = await run_in_threadpool(self._panel, path, past, problem)
-            if await run_in_threadpool(self._ended, path) or missed >= patience:
+            patience = (
+                SEARCH_PATIENCE if await run_in_threadpool(self._is_search, path) else PATIENCE
+            )
+            has_stopped = missed >= patience
+            panel = await run_in_threadpool(self._panel, path, past, problem, has_stopped)
+            if await run_in_threadpool(self._ended, path) or has_stopped:
                 yield _event("end", panel)
                 return
+            now_name = await run_in_threadpool(self._name, path)
+            if now_name not in ("", name):
+                yield _event("name", now_name)
+                name = now_name
             if not problem or problem == BETWEEN_RUNS:
                 yield _event("state", panel)
             if (now_done := await run_in_threadpool(self._done, path)) != done:
@@ -277,6 +290,16 @@ class Watching:
             return bool(self._runs_inside(path)) or self._has_only_begun(path)
         return entry.study is not None or bool(self._runs_inside(path))
 
+    def _name(self, path: str) -> str:
+        """Returns the kind and the title of the page; '' until the run or study has written its first file."""
+        kind, title = "study" if self._is_search(path) else "run", self._heading(path, None).title
+        return f"{kind} {title}" if title else ""
+
+    def _has_runs(self, path: str) -> bool:
+        """Returns whether the folder may be that of a run, or of a study that makes runs."""
+        entry = self._index.entries().get(path)
+        return entry is None or entry.study not in WITHOUT_RUNS
+
     def _has_only_begun(self, path: str) -> bool:
         """Returns whether a study is in progress that has no files yet."""
         is_unknown = path.endswith(PARTIAL) and path not in self._index.entries()
@@ -293,7 +316,7 @@ class Watching:
         """Returns whether the folder no longer exists or no longer ends in `.partial`."""
         return not (self._index.root / path).is_dir()
 
-    def _panel(self, path: str, past: Past, problem: str) -> str:
+    def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
         finished = path.removesuffix(PARTIAL)
         verdict = reason = study = None
         doubts = ""
@@ -303,7 +326,8 @@ class Watching:
         disturbance = "" if problem else _disturbance(past)
         shown: Sequence[Tile] = ()
         if past.begun is not None:
-            shown = live_tiles(past.begun, past.latest, is_disturbed=bool(disturbance))
+            is_doubtful = bool(disturbance) or (bool(problem) and not is_between)
+            shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
@@ -313,7 +337,8 @@ class Watching:
             "panel.html",
             state=state,
             run=past.run if past.run != path else "",
-            problem=NOT_WRITTEN if is_stopped else problem,
+            problem=NOT_WRITTEN if is_stopped else problem if self._has_runs(path) else "measuring",
+            has_stopped=has_stopped,
             is_loading=is_between and not is_stopped,
             is_between=is_between,
             is_past=is_between or past.begun is not state,
@@ -357,7 +382,6 @@ class Watching:
             plot=plot,
             done=[e.row for e in within if e.row is not None and not e.notes_endpoint],
             most=MOST_DONE,
-            load_reasons=codes(Kind.REASON, About.LOAD),
         )
 
 
