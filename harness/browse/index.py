@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -61,7 +61,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """The cache is written only after at least this many folders were newly read."""
 
-_VERSION = [8, __version__]
+_VERSION = [9, __version__]
 """Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
@@ -218,6 +218,8 @@ class Index:
             study=next((verb for file, verb in STUDIES.items() if file in names), None),
             notes_endpoint=run_folder.ENDPOINT in names,
         )
+        if named is None and entry.study is not None:
+            entry = entry._replace(at=self._started(path, names) or entry.at)
         if run_folder.RESULT in names:
             try:
                 row = read_row(self.root, path)
@@ -227,6 +229,14 @@ class Index:
         if names & _OF_A_RUN and entry.study is None:
             return entry._replace(problem="it has no result.json: its run is in progress or died")
         return entry if entry.study is not None else None
+
+    def _started(self, path: str, names: Collection[str]) -> str:
+        """Returns the start time in the study's file; '' if the file lacks it or cannot be read."""
+        for name in STUDIES.keys() & names:
+            with suppress(OSError, HarnessError), reading(path):
+                content = json.loads(within.read_file(self.root, f"{path}/{name}"))
+                return datetime.fromisoformat(content["started"]).isoformat(timespec="milliseconds")
+        return ""
 
 
 def _signature(folder: str, state: os.stat_result) -> list[int]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from harness.browse import studies
-from harness.browse.index import Index
+from harness.browse.index import Entry, Index
 from harness.browse.selection import Selection
 from harness.browse.texts import render
 from harness.errors import HarnessError, one_line
@@ -42,8 +42,8 @@ class Machine(NamedTuple):
     """Values by group and name of the setting."""
     peaks: str = ""
     """Tiles of the rates that `machine` measured; "" if the folder has no measurement of this machine."""
-    study: str = ""
-    """Folder of this measurement."""
+    study: Entry | None = None
+    """This measurement."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class Machines:
         columns = [
             one._replace(peaks=shown, study=study)
             for one in columns
-            for shown, study in [peaks.get(one.fingerprint, ("", ""))]
+            for shown, study in [peaks.get(one.fingerprint, ("", None))]
         ]
         only_differences = len(columns) > 1 and not all_settings
         keys = dict.fromkeys(key for column in columns for key in column.settings)

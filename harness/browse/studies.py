@@ -237,17 +237,17 @@ def _models(value: object) -> Iterator[str]:
             yield from _models(value.get(key))
 
 
-def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, str]]:
-    """Maps the fingerprint of each machine that `machine` measured to the tiles of its peaks, and to the folder with
-    these peaks. entries: newest first. Skips folders that cannot be read.
+def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, Entry]]:
+    """Maps the fingerprint of each machine that `machine` measured to the tiles of its peaks, and to the study with
+    these peaks: the newest one that is complete. entries: newest first. Skips folders that cannot be read.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for entry in entries:
+    found: dict[str, tuple[str, Entry]] = {}
+    for entry in sorted(entries, key=lambda one: one.is_unfinished):
         if entry.study == "machine":
             with suppress(OSError, HarnessError), reading(entry.path):
                 content = _content(root, entry)
                 if shown := machine_page.peak_tiles(content):
-                    found.setdefault(str(content["fingerprint"]), (shown, entry.path))
+                    found.setdefault(str(content["fingerprint"]), (shown, entry))
     return found
 
 

@@ -268,7 +268,8 @@ def figures(content: Content) -> Iterator[Figure]:
         "xaxis": {"title": "run", "dtick": 1},
         "yaxis": {
             "title": f"{name}, {unit}",
-            "range": [min(known) - margin, max(known) + margin],  # includes the band
+            # includes the band, and the label above the bound
+            "range": [min(known) - margin, max(known) + margin * (3 if near_ms else 1)],
         },
         "shapes": [band(low, high), *(one for ms in near_ms for one in bound_line(ms, "y"))],
     }

@@ -12,6 +12,7 @@ const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
+const AXIS = 18; // height of the title of an axis
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -257,7 +258,7 @@ function drawTried() {
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
   svg.replaceChildren();
   const points = traces.flatMap((trace) => trace.points);
-  const bottom = HEIGHT - BOTTOM;
+  const bottom = HEIGHT - BOTTOM - AXIS; // below it: numbers, then the axis's title
   const x = axisOf(points.map(([load]) => load), log.includes("x"), LEFT, width - RIGHT);
   const tops = points.map(([, value]) => value).filter((value) => value > 0 || !log.includes("y"));
   const y = axisOf([...tops, bound ?? tops[0]], log.includes("y"), bottom, TOP);
@@ -266,7 +267,11 @@ function drawTried() {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(value), y2: y.at(value), class: "grid" });
     add(svg, "text", { x: LEFT - 6, y: y.at(value) + 4, class: "tick left" }, isTime ? shown(value / 1e3, "s") : digits(value));
   }
-  for (const value of x.marks) add(svg, "text", { x: x.at(value), y: HEIGHT - 6, class: "tick" }, digits(value));
+  for (const value of x.marks) {
+    add(svg, "line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: bottom, class: "grid" });
+    add(svg, "text", { x: x.at(value), y: HEIGHT - 6 - AXIS, class: "tick" }, digits(value));
+  }
+  add(svg, "text", { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 4, class: "tick" }, titles.x);
   if (bound !== null) {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
     const allowed = `${isTime ? shown(bound / 1e3, "s") : `${digits(bound)} %`} allowed`;
@@ -289,9 +294,8 @@ function drawTried() {
     row.append(` ${trace.name}`);
     return row;
   });
-  const axes = document.createElement("li");
-  axes.textContent = `across: ${titles.x}; up: ${titles.y.replace(/, ms$/, "")}`;
-  figure.querySelector(".legend").replaceChildren(...rows, axes);
+  figure.querySelector(".legend").replaceChildren(...rows);
+  figure.querySelector(".axis").textContent = titles.y.replace(/, ms$/, "");
 }
 
 /* Returns the class of a trace's colour: that of its name, or of the outcome that a symbol stands for. */

@@ -229,10 +229,7 @@ class Watching:
         while True:
             past, problem = await run_in_threadpool(self._look, path)
             missed = missed + 1 if problem else 0
-            patience = (
-                SEARCH_PATIENCE if await run_in_threadpool(self._is_search, path) else PATIENCE
-            )
-            has_stopped = missed >= patience
+            has_stopped = missed >= await run_in_threadpool(self._patience, path)
             panel = await run_in_threadpool(self._panel, path, past, problem, has_stopped)
             if await run_in_threadpool(self._ended, path) or has_stopped:
                 yield _event("end", panel)
@@ -294,6 +291,11 @@ class Watching:
         """Returns the kind and the title of the page; '' until the run or study has written its first file."""
         kind, title = "study" if self._is_search(path) else "run", self._heading(path, None).title
         return f"{kind} {title}" if title else ""
+
+    def _patience(self, path: str) -> int:
+        """Returns the number of unanswered requests in a row after which the run or study counts as ended."""
+        is_loading = self._is_search(path) and run_folder.is_in_progress(self._index.root / path)
+        return SEARCH_PATIENCE if is_loading else PATIENCE
 
     def _has_runs(self, path: str) -> bool:
         """Returns whether the folder may be that of a run, or of a study that makes runs."""

@@ -88,8 +88,6 @@ def badges(content: Content) -> Badges:
 
 
 def _head(content: Content) -> Iterator[str]:
-    yield heading(
-        [tune_report.head(content), *workload(content), content["slo"] or ""], badges(content)
-    )
+    yield heading(["Tune", *workload(content), content["slo"] or ""], badges(content))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

@@ -32,7 +32,7 @@ def lines(content: Content, folder: Path) -> Iterator[str]:
 
 
 def head(content: Content) -> str:
-    """Returns the first words of the output and of the page's heading."""
+    """Returns the first words of the output."""
     if content["taken"] is None:
         return "Not tuned"
     return "SLO missed" if missed_slo(content) else "Tuned"

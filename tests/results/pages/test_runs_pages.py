@@ -409,7 +409,7 @@ def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> No
     assert len(articles) == 3
     overview = cells(articles[0], "small on digits")
     assert overview[1:] == ["4", "4", "3: digits · again, small, digits · best"]
-    assert "1 task with a single run" in text(articles[0])
+    assert "1 task with a single configuration" in text(articles[0])
     assert "bad" not in text(alpha)
     front = fronts(alpha)
     # The name of a run whose settings are unknown ends with its folder, if other settings do not distinguish it.
@@ -509,7 +509,7 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
         database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     # Bug: the page was empty, except for a folded list.
-    assert "<details open><summary>2 tasks with a single run" in text(found[0])
+    assert "<details open><summary>2 tasks with a single configuration" in text(found[0])
 
 
 def test_one_run_that_beats_all_others_is_named_and_drawn(results: Path) -> None:

@@ -191,6 +191,8 @@ _PAGE = Overview(
     _title,
     lambda row: row,
     "workload",
+    "run",
+    len,
 )
 
 

@@ -30,7 +30,11 @@ class Overview(NamedTuple):
     row: Callable[[Any], Row]
     """Returns a member's row in the database."""
     single: str
-    """Heading of the list of groups with one run, which have nothing to draw."""
+    """Name of a group."""
+    unit: str
+    """What a group must have two of, such as run; other groups are a list without plots."""
+    count: Callable[[Sequence[Any]], int]
+    """Returns the number of these units in a group."""
 
 
 OPTIONS = "choose with --model, --backend, --scenario, --host or --since"
@@ -58,7 +62,8 @@ def first_articles(
         key: name if names.count(name) == 1 else f"{name} · {key[-1]}"
         for name, key in zip(names, groups, strict=True)
     }
-    several = [key for key, members in groups.items() if len(members) > 1]
+    several = [key for key, members in groups.items() if page.count(members) > 1]
+    drawable = frozenset(several)
     drawn = {f"workload-{i}": key for i, key in enumerate(several[:MOST])}
     articles = []
     for name, key in drawn.items():
@@ -71,9 +76,9 @@ def first_articles(
             for name, key in drawn.items()
         ]
         head.append(table(page.heads, rows, cards=True))
-    single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
+    single = {titles[key]: members for key, members in groups.items() if key not in drawable}
     if single and not several:
-        head.append(f"<p>Nothing to compare yet: no {page.single} has two runs.</p>")
+        head.append(f"<p>Nothing to compare yet: no {page.single} has two {page.unit}s.</p>")
     head += _single(page, single, addresses, is_all=not several)
     if len(several) > MOST:
         missing = counted(len(several) - MOST, f"more {page.single}")
@@ -90,17 +95,18 @@ def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
 
 
 def _single(
-    page: Overview, found: Sequence[tuple[str, Row]], addresses: Addresses, *, is_all: bool
+    page: Overview, found: Mapping[str, Sequence[Any]], addresses: Addresses, *, is_all: bool
 ) -> Iterator[str]:
-    """Yields a list of the groups with one run, which is folded unless the page has nothing else. found: their headings
-    and runs.
+    """Yields a list of the groups with a single unit, which is folded unless the page has nothing else. found: their
+    members by heading.
     """
     if not found:
         return
-    yield f"<details{' open' if is_all else ''}><summary>{counted(len(found), page.single)} with a single run</summary>"
+    yield f"<details{' open' if is_all else ''}><summary>{counted(len(found), page.single)} with a single {page.unit}</summary>"
     rows = [
         (title, linked(row, addresses), with_meanings(row["verdict"]), main_text(row))
-        for title, row in found
+        for title, members in found.items()
+        for row in map(page.row, members)
     ]
     yield table((page.single, "run", "verdict", "result"), rows, cards=True)
     yield "</details>"

@@ -138,6 +138,8 @@ _PAGE = Overview(
     _title,
     lambda member: member[0],
     "task",
+    "configuration",
+    lambda members: len(gathered(members)),
 )
 
 
