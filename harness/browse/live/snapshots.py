@@ -20,7 +20,7 @@ from harness.core.config.parse import Endpoint, parse_endpoint
 from harness.core.files import PARTIAL
 from harness.errors import HarnessError
 from harness.results import run_folder
-from harness.run.supervisor.metrics.course import ANSWER, SNAPSHOTS_PATH, Snapshot
+from harness.run.supervisor.metrics.course import REPLY, SNAPSHOTS_PATH, Snapshot
 
 LIMIT_S = 1.0
 """Time limit for connecting and, separately, for the reply."""
@@ -54,12 +54,12 @@ def snapshots(root: Path, path: str, after_s: float) -> Sequence[Snapshot] | str
     except OSError as e:
         return f"the run does not answer at {endpoint} ({e.strerror or e}): it has ended, or died"
     try:
-        answer = ANSWER.validate_json(content)
+        reply = REPLY.validate_json(content)
     except ValidationError:
         return f"the answer from {endpoint} is not the state of a run"
-    if answer.run != path.rpartition("/")[2].removesuffix(PARTIAL) or not answer.snapshots:
+    if reply.run != path.rpartition("/")[2].removesuffix(PARTIAL) or not reply.snapshots:
         return f"a different run answers at {endpoint}: this run has ended, or died"
-    return answer.snapshots
+    return reply.snapshots
 
 
 def _of_this_machine(host: str) -> str:

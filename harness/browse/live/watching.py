@@ -32,11 +32,6 @@ PERIOD_S = 1.0
 PATIENCE = 5
 """A run counts as ended after this many unanswered requests in a row. A busy endpoint may miss a single request."""
 
-SEARCH_PATIENCE = 60
-"""Limit on unanswered requests for a search. The limit is larger than PATIENCE, because each run in a search first
-loads its model.
-"""
-
 LEAST_S = 0.5
 """Least time between two states that the curves show."""
 
@@ -228,8 +223,9 @@ class Watching:
         done = name = ""
         while True:
             past, problem = await run_in_threadpool(self._look, path)
-            missed = missed + 1 if problem else 0
-            has_stopped = missed >= await run_in_threadpool(self._patience, path)
+            is_missed = problem and not await run_in_threadpool(self._may_be_silent, path)
+            missed = missed + 1 if is_missed else 0
+            has_stopped = missed >= PATIENCE
             panel = await run_in_threadpool(self._panel, path, past, problem, has_stopped)
             if await run_in_threadpool(self._ended, path) or has_stopped:
                 yield _event("end", panel)
@@ -292,13 +288,12 @@ class Watching:
         kind, title = "study" if self._is_search(path) else "run", self._heading(path, None).title
         return f"{kind} {title}" if title else ""
 
-    def _patience(self, path: str) -> int:
-        """Returns the number of unanswered requests in a row after which the run or study counts as ended."""
-        is_loading = self._is_search(path) and run_folder.is_in_progress(self._index.root / path)
-        return SEARCH_PATIENCE if is_loading else PATIENCE
+    def _may_be_silent(self, path: str) -> bool:
+        """Returns whether this is a study in progress, which may be between two runs, or measure without runs."""
+        return self._is_search(path) and run_folder.is_in_progress(self._index.root / path)
 
     def _has_runs(self, path: str) -> bool:
-        """Returns whether the folder may be that of a run, or of a study that makes runs."""
+        """Returns whether the folder may contain a run, or a study that makes runs."""
         entry = self._index.entries().get(path)
         return entry is None or entry.study not in WITHOUT_RUNS
 

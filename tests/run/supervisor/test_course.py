@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from harness.run.supervisor.metrics import course
-from harness.run.supervisor.metrics.course import ANSWER, Course, Snapshot
+from harness.run.supervisor.metrics.course import REPLY, Course, Snapshot
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 from tests.browse.looks import look
 
@@ -23,7 +23,7 @@ class Run:
         self.course.update(1.0)
 
     def times_s(self, after_s: float = 0.0) -> list[float]:
-        answer = ANSWER.validate_json(self.course.answer(after_s))
+        answer = REPLY.validate_json(self.course.answer(after_s))
         assert answer.run == "night"
         return [one.at_s for one in answer.snapshots]
 
@@ -44,7 +44,7 @@ def test_a_snapshot_survives_its_encoding(run: Run) -> None:
         elapsed_s=2.0,
     )
     run.at(sent)
-    (received,) = ANSWER.validate_json(run.course.answer(0.0)).snapshots
+    (received,) = REPLY.validate_json(run.course.answer(0.0)).snapshots
     assert received.rate == 50
     assert received.totals.latency == sent.totals.latency
     assert received.totals.stages == {"queue": (0.5, 100.0)}
@@ -101,4 +101,4 @@ def test_waiting_for_queries_and_for_the_verdict_takes_no_room(run: Run) -> None
 )
 def test_an_answer_of_another_program_is_rejected(wrong: bytes) -> None:
     with pytest.raises(ValueError, match="validation error"):
-        ANSWER.validate_json(wrong)
+        REPLY.validate_json(wrong)

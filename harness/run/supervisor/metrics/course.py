@@ -148,15 +148,15 @@ class Snapshot(NamedTuple):
         return [Stage(name, mean, mean / whole if whole else 0.0) for name, mean in means.items()]
 
 
-class Answer(NamedTuple):
-    """Answer of the endpoint to `browse`."""
+class CourseReply(NamedTuple):
+    """Reply of the endpoint to `browse`."""
 
     run: str
     """Name of the run's folder."""
     snapshots: Sequence[Snapshot]
 
 
-ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer, config=ConfigDict(allow_inf_nan=False))
+REPLY: TypeAdapter[CourseReply] = TypeAdapter(CourseReply, config=ConfigDict(allow_inf_nan=False))
 _SNAPSHOT: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
 _NAME: TypeAdapter[str] = TypeAdapter(str)
 
@@ -277,7 +277,7 @@ class Course:
         return len(self._kept) > 1 and self._kept[-1][0] - self._kept[-2][0] < self._step_s
 
     def answer(self, after_s: float) -> bytes:
-        """Returns the snapshots later than `after_s`, at least the newest, as JSON of `Answer`."""
+        """Returns the snapshots later than `after_s`, at least the newest, as JSON of `CourseReply`."""
         self.update(LEAST_S)
         with self._lock:
             begin = bisect_right(self._kept, after_s, key=itemgetter(0))
