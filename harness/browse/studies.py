@@ -239,7 +239,7 @@ def _models(value: object) -> Iterator[str]:
 
 def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, Entry]]:
     """Maps the fingerprint of each machine that `machine` measured to the tiles of its peaks, and to the study with
-    these peaks: the newest one that is complete. entries: newest first. Skips folders that cannot be read.
+    these peaks: the newest complete study. entries: newest first. Skips folders that cannot be read.
     """
     found: dict[str, tuple[str, Entry]] = {}
     for entry in sorted(entries, key=lambda one: one.is_unfinished):

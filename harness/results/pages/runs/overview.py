@@ -32,7 +32,7 @@ class Overview(NamedTuple):
     single: str
     """Name of a group."""
     unit: str
-    """What a group must have two of, such as run; other groups are a list without plots."""
+    """Name of the thing that a group must have two of, such as run; other groups are a list without plots."""
     count: Callable[[Sequence[Any]], int]
     """Returns the number of these units in a group."""
 
