@@ -55,6 +55,7 @@ def test_the_own_model_guide_works_from_file_to_peak(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_job_finds_the_regression_of_the_example(tmp_path: Path) -> None:
     shutil.copytree(DOCS.parent / "examples", tmp_path / "examples")
+    (tmp_path / "bench.yaml").write_text("threads: 1\n")
     disturbed = False
     for command in commands("ci.md"):
         done = run(command, tmp_path)
