@@ -256,9 +256,24 @@ def _peak(content: peak_content.Content) -> tuple[str, str]:
     bounds = ", ".join(
         f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
     )
-    outcome = peak_table.peak_text(content) if content["peak"] is not None else "no peak"
+    outcome = peak_table.peak_text(content) if content["peak"] is not None else _tried(content)
     so_far = "" if content["finished"] else "so far "
     return _named({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
+
+
+def _tried(content: peak_content.Content) -> str:
+    """Returns the range of a search without a peak, in which a full run has not passed."""
+    loads = {
+        passed: [
+            one["load"]
+            for one in content.get("probes", ())
+            if one["passed"] is passed and one["load"]
+        ]
+        for passed in (True, False)
+    }
+    parts = [f"short runs passed up to {show_rate(max(loads[True]))}"] if loads[True] else []
+    parts += [f"{show_rate(min(loads[False]))} {content['unit']} failed"] if loads[False] else []
+    return f"no peak{' (' if parts else ''}{', '.join(parts)}{')' if parts else ''}"
 
 
 def _sweep(content: sweep_content.Content) -> tuple[str, str]:

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.browse import studies
 from harness.browse.index import Entry
 from harness.browse.live.loads import tried_loads
 from tests.browse.folders import curve, curve_point
@@ -35,3 +37,12 @@ def test_without_a_plot_of_loads_there_are_no_data(tmp_path: Path, study: str) -
     for verb in ("sweep", "tune"):
         (tmp_path / f"curve.partial/{verb}.json").write_text("{}")
     assert tried_loads(tmp_path, Entry("curve.partial", "", study=study or None)) == ("", "")
+
+
+def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
+    """Bug: "so far no peak" was all, although three loads had passed and one had failed."""
+    tried = ((100.0, None), (514.0, True), (1223.0, True), (1454.0, False))
+    content: Any = {"unit": "queries/s", "probes": [{"load": x, "passed": y} for x, y in tried]}
+    shown = "no peak (short runs passed up to 1,223, 1,454 queries/s failed)"
+    assert studies._tried(content) == shown
+    assert studies._tried({**content, "probes": []}) == "no peak"

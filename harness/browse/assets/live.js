@@ -3,6 +3,7 @@
 // of the finished run is loaded.
 const panel = document.getElementById("panel");
 const status = document.getElementById("status");
+const title = document.querySelector("h1").textContent;
 const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
@@ -369,6 +370,8 @@ let isOpen = false; // whether the reader has opened the stages; each new panel 
 function show(event) {
   isOpen = panel.querySelector("details")?.open ?? isOpen;
   panel.innerHTML = event.data;
+  const share = panel.querySelector("progress");
+  document.title = [share && `${Math.round(100 * share.value)} %`, title].filter(Boolean).join(" · ");
   const details = panel.querySelector("details");
   if (details) details.open = isOpen;
 }

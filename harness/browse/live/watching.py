@@ -43,16 +43,13 @@ MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
 """Points are stored for at most this many folders. A new folder replaces the folder that was read least recently."""
 
-MOST_DONE = 5
-"""The live page of a study lists at most this many of its finished runs, because the charts stand below them."""
-
 MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = "loading the next run"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
 """Studies that measure without runs, so that their pages have no charts while they are in progress."""
-NOT_WRITTEN = "no run of this study is in progress: it was stopped, or runs on another machine"
+NOT_WRITTEN = "this study has ended or was stopped, or runs on another machine"
 
 
 class Past:
@@ -323,7 +320,7 @@ class Watching:
         disturbance = "" if problem else _disturbance(past)
         shown: Sequence[Tile] = ()
         if past.begun is not None:
-            is_doubtful = bool(disturbance) or (bool(problem) and not is_between)
+            is_doubtful = bool(disturbance or problem) or past.begun is not state
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
@@ -378,7 +375,6 @@ class Watching:
             title=title,
             plot=plot,
             done=[e.row for e in within if e.row is not None and not e.notes_endpoint],
-            most=MOST_DONE,
         )
 
 
