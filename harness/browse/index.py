@@ -196,7 +196,9 @@ class Index:
                 yield known.entry
             if known.may_hold_runs and depth < DEEPEST:
                 try:
-                    study = path if known.entry is not None else inside
+                    # A study in progress makes its first run before it writes its own file.
+                    is_study = known.entry is not None or path.endswith(PARTIAL)
+                    study = path if is_study else inside
                     yield from self._below(f"{path}/", study, depth + 1, before)
                 except OSError:  # the entry was removed after its folder was listed
                     continue
