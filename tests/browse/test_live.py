@@ -18,6 +18,7 @@ from harness.browse.app import make_app
 from harness.browse.index import Entry, Index
 from harness.browse.live import snapshots, watching
 from harness.browse.live.heading import heading
+from harness.browse.live.past import BETWEEN_RUNS_S, Past
 from harness.browse.live.snapshots import newest
 from harness.browse.live.watching import Watching
 from harness.core.config.parse import Endpoint, Slo
@@ -150,7 +151,7 @@ def test_a_run_without_a_query_has_no_tiles(results: Path) -> None:
     """Bug: the first seconds showed tiles with 0 queries."""
 
     def panel(**changed: Any) -> str:
-        past = watching.Past()
+        past = Past()
         past.add(RUN, look(1.0, **changed))
         return Watching(Index(results))._panel(RUN, past, "")
 
@@ -164,7 +165,7 @@ def test_events_end_with_the_run(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "PERIOD_S", 0.01)
-    monkeypatch.setattr(watching, "LEAST_S", 0.0)
+    monkeypatch.setattr("harness.browse.live.past.LEAST_S", 0.0)
     begin(endpoint, query_count=1400)
 
     async def watch() -> list[str]:
@@ -231,7 +232,7 @@ def test_the_numbers_of_the_previous_run_stay_until_the_next_one_begins() -> Non
     """Bug: the numbers vanished while the next run of a search loaded, and then showed the rate of the previous run
     beside the requested rate of the next.
     """
-    past = watching.Past()
+    past = Past()
     for at_s, completed in ((1.0, 100.0), (2.0, 200.0)):
         past.add("a", look(at_s, completed, elapsed_s=at_s))
     assert past.latest("rate", "answered") == 100
@@ -247,14 +248,14 @@ def test_the_numbers_of_the_previous_run_stay_until_the_next_one_begins() -> Non
 
 def test_the_next_run_of_a_search_follows_without_the_time_to_load() -> None:
     """Bug: the loading of the next runs took most of the charts, so a run was a few pixels wide."""
-    past = watching.Past()
+    past = Past()
     for run, begun_s in (("a", 0.0), ("b", 40.0)):
         for elapsed_s in (1.0, 2.0):
             past.add(run, look(begun_s + elapsed_s, 100 * elapsed_s, elapsed_s=elapsed_s))
     times_s = [one["t"] for one in past.points if one["charts"]]
     last = times_s.index(2.0)
     assert times_s[last + 1 :] == pytest.approx([x + times_s[last + 1] for x in (0.0, 1.0, 2.0)])
-    assert times_s[last + 1] < 2.0 + 2 * watching.BETWEEN_RUNS_S
+    assert times_s[last + 1] < 2.0 + 2 * BETWEEN_RUNS_S
 
 
 def test_a_search_is_watched_over_all_its_runs(
@@ -295,7 +296,7 @@ def test_a_search_is_watched_over_all_its_runs(
 
 def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:
     """Bug: its rates set the axes of the measured run."""
-    past = watching.Past()
+    past = Past()
     for at_s in (10.0, 11.0):
         past.add("run", look(at_s, 5 * at_s))
     drawn = list(past.points)
@@ -303,7 +304,7 @@ def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:
         past.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))
     assert list(past.points) == drawn
     assert past.latest("rate", "answered") is None  # the last rate is that of another phase
-    alone = watching.Past()
+    alone = Past()
     for at_s in (12.0, 13.0):
         alone.add("run", look(at_s, 500 * at_s)._replace(phase="accuracy"))
     assert alone.latest("rate", "answered") == 500
@@ -311,7 +312,7 @@ def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:
 
 def test_the_curves_do_not_begin_with_a_rate_over_a_few_ms() -> None:
     """Bug: 62 answers/s over the first 32 ms set the axis of a run with 5/s."""
-    past = watching.Past()
+    past = Past()
     past.add("run", look(10.0, 2, elapsed_s=0.032))
     past.add("run", look(11.0, 7, elapsed_s=1.0))
     assert [one["charts"]["rate"]["answered"] for one in past.points] == [6.783] * 2  # 7 in 1.032 s
@@ -319,14 +320,14 @@ def test_the_curves_do_not_begin_with_a_rate_over_a_few_ms() -> None:
 
 def test_the_last_values_stay_when_all_is_answered() -> None:
     """Bug: the rate fell to 0 while the run was scored, and its tile disappeared at the end."""
-    past = watching.Past()
+    past = Past()
     past.add("run", look(10.0, 0, in_flight=5.0))
     past.add("run", look(11.0, 300, in_flight=5.0))
     for at_s in (12.0, 13.0):
         past.add("run", look(at_s, 400, progress=1.0))
     assert past.latest("rate", "answered") == 300
     assert present(past.last).completed == 400
-    short = watching.Past()  # this run ends before the second reading
+    short = Past()  # this run ends before the second reading
     short.add("run", look(10.0, 400, progress=1.0, elapsed_s=2.0))
     assert short.latest("rate", "answered") == 200
 
@@ -335,7 +336,7 @@ def test_a_page_opened_late_shows_the_run_from_its_first_query(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: the charts began when the page was opened, with a hole for each time in which it was closed."""
-    monkeypatch.setattr(watching, "LEAST_S", 0.0)
+    monkeypatch.setattr("harness.browse.live.past.LEAST_S", 0.0)
     begin(endpoint, query_count=1400)
     for _ in range(3):
         newest(results, RUN)  # the endpoint also takes a snapshot each second by itself
@@ -349,7 +350,7 @@ def test_a_page_opened_late_shows_the_run_from_its_first_query(
 
 
 def test_the_curves_wait_for_the_first_query() -> None:
-    past = watching.Past()
+    past = Past()
     past.add("run", look(8.0))  # the process has not issued its first query yet
     past.add("run", look(10.0, in_flight=5.0))
     assert list(past.points) == []
@@ -459,7 +460,7 @@ def test_a_run_on_a_machine_that_others_use_is_warned_about() -> None:
     """Bug: only a chart at the end of the page showed that other programs used most cores."""
 
     def warning(others_s: float) -> str:
-        past = watching.Past()
+        past = Past()
         for second in range(1, 6):
             cpu = {"run_cpu_s": 0.1 * second, "busy_s": (0.1 + others_s) * second, "stolen_s": 0.0}
             past.add("", look(float(second), 10 * second, elapsed_s=second, cores=2, **cpu))

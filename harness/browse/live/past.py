@@ -1,0 +1,122 @@
+"""Computes the points in the charts of one folder's live page from the snapshots of its runs."""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from harness.browse.live.points import begin_of, opening, point
+from harness.core.files import PARTIAL
+from harness.run.supervisor.metrics.course import Snapshot
+
+LEAST_S = 0.5
+"""Least time between two states that the curves show."""
+
+BETWEEN_RUNS_S = 1.0
+"""Time between two runs of a search in the curves, in which the loading of a model would take most of the room."""
+
+MOST_POINTS = 3600
+MOST_SNAPSHOTS = 60
+
+
+class Past:
+    """One folder's snapshots so far. All clients' pages show the same points."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.read_s = 0.0
+        self.state: Snapshot | None = None
+        """The current state; None if it could not be read."""
+        self.last: Snapshot | None = None
+        """The latest state that could be read."""
+        self.begun: Snapshot | None = None
+        """The latest state after a first query. While the next run of a study loads, it belongs to the previous run."""
+        self.run = ""
+        """Folder of the latest run."""
+        self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
+        self.count = 0
+        """Number of points so far, including dropped points."""
+        self._recent: deque[Snapshot] = deque(maxlen=MOST_SNAPSHOTS)
+        self._origin_s: float | None = None
+        """Time 0 of the curves, on the same clock as `Snapshot.at_s`: the first query of the first run that was seen."""
+        self._begin_s = 0.0
+        """Time of the current run's first query in the curves."""
+        self._mark: str | None = None
+        """Name of a phase whose first point is not added yet."""
+        self._measured = ""
+        """Folder of the latest run whose performance phase was seen."""
+
+    def add(self, run: str, state: Snapshot) -> None:
+        self._enter(run, state)
+        if not self._is_drawn(state):
+            return
+        elapsed_s = state.elapsed_s or 0.0
+        if self._origin_s is None:
+            self._origin_s = state.at_s - elapsed_s - self._begin_s
+        if not self._recent and (begin := begin_of(state)) is not None:
+            self._recent.append(begin)
+        # The rate over a few ms would set the axis of the whole run, so the next state is used instead.
+        is_soon = self._recent and state.at_s - self._recent[-1].at_s < LEAST_S
+        if is_soon and not state.is_answered:
+            return
+        self._recent.append(state)
+        if len(self._recent) < 2:  # a curve needs at least two states
+            return
+        recent = list(self._recent)
+        if self._mark is not None:
+            self._append(opening(recent, self._origin_s))
+        self._append(point(recent, self._origin_s))
+
+    def _enter(self, run: str, state: Snapshot) -> None:
+        """Stores the state, and begins a curve with a mark if the run or its phase is new."""
+        if state.phase == "performance":
+            self._measured = run
+        if run != self.run and self.points:
+            self._origin_s = None
+            self._begin_s = self.points[-1]["t"] + BETWEEN_RUNS_S
+        if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
+            self._recent.clear()
+            self._mark = _mark(run, state)
+        self.state, self.last, self.run = state, state, run
+        if state.has_begun:
+            self.begun = state
+
+    def _is_drawn(self, state: Snapshot) -> bool:
+        """Returns whether the curves continue with the state of `run`. Once all samples are answered, they end, because
+        the rate would fall to 0. They omit an accuracy phase after a performance phase, whose axes its rates would set.
+        """
+        has_ended = state.is_answered and self._mark is None
+        return state.has_begun and not has_ended and not self._is_omitted(state)
+
+    def _is_omitted(self, state: Snapshot) -> bool:
+        """Returns whether the state belongs to an accuracy phase after a performance phase of `run`."""
+        return state.phase != "performance" and self._measured == self.run
+
+    def _append(self, made: Mapping[str, Any]) -> None:
+        """Adds a point, whose time must not be earlier than the previous point's time."""
+        before_s = self.points[-1]["t"] if self.points else 0.0
+        self.points.append({**made, "t": max(made["t"], before_s), "mark": self._mark})
+        self._mark = None
+        self.count += 1
+
+    def since(self, count: int) -> list[Mapping[str, Any]]:
+        """Returns the points after the first `count`."""
+        with self.lock:
+            new = min(self.count - count, len(self.points))
+            return list(self.points)[len(self.points) - new :]
+
+    def latest(self, chart: str, series: str) -> float | None:
+        """Returns a value from the last point; None if this point lacks the value, if the curves omit the current
+        phase, or if they do not show the current run or phase yet.
+        """
+        is_new = self._mark is not None and self.begun is self.last
+        if is_new or (self.last is not None and self._is_omitted(self.last)):
+            return None
+        charts: Mapping[str, Any] = self.points[-1]["charts"] if self.points else {}
+        value: float | None = charts.get(chart, {}).get(series)
+        return value
+
+
+def _mark(run: str, state: Snapshot) -> str:
+    name = run.rpartition("/")[2].removesuffix(PARTIAL) if "/" in run else ""
+    return f"{name} {state.phase}".strip()
