@@ -368,7 +368,7 @@ def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: Te
 def made_studies(results: Path) -> None:
     """Writes an unfinished peak and a grid of another model."""
     peak = {"scenario": "server", "backend": "ort", "model": "digits", "slo": "p99=10ms"}
-    told = {**peak, "peak": None, "finished": True, "unit": "queries/s"}
+    told = {**peak, "peak": None, "finished": True, "unit": "queries/s", "warnings": ()}
     grid = {
         "config": {"scenario": "offline"},
         "axes": {"model": ["resnet"], "batch": [1, 2]},

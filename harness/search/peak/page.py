@@ -49,7 +49,7 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
 
 def badges(content: Content) -> Badges:
     if content["peak"] is None:
-        return Badges("INVALID" if content["finished"] else "")
+        return Badges("INVALID" if content["finished"] else "", bool(content["warnings"]))
     return Badges("VALID", bool(content["warnings"]) or is_doubted([table.confirming_run(content)]))
 
 

@@ -39,8 +39,10 @@ _SHOWN_KIND = {"probe": "short"}
 
 
 def warnings(content: Content) -> Iterator[str]:
-    """Yields warnings about the rate; yields nothing if the search found no peak. content: the content of peak.json."""
+    """Yields warnings about the rate, or about a search that found no rate. content: the content of peak.json."""
     if content["peak"] is None:
+        if text := machine_text(content["probes"]):
+            yield f"{text}, and may reach a rate without this: stop other programs and search again"
         return
     run = confirming_run(content)
     if _is_idle(run, content):
@@ -308,6 +310,7 @@ def _summary(content: Content) -> Iterator[str]:
         least = min((load for load in failed_at if load is not None), default=None)
         if content["finished"] and least is not None:
             yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
+            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
             failed = sum(not p["passed"] for p in judged)
             yield f"no peak yet: no full run has passed; {failed} of {counted(len(judged), 'run')} failed"

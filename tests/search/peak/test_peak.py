@@ -828,3 +828,14 @@ def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
     for probe in content["probes"]:
         assert check(tmp_path / "found" / probe["folder"]) == []
     assert re.search(r"target_qps = \d+", lint(Path("user.conf")))
+
+
+def test_a_search_without_a_peak_on_a_busy_machine_has_a_warning() -> None:
+    """Bug: the advice was to raise the bound, although other programs had used the cores in every run."""
+    probes = [{"verdict": "INVALID", "doubts": ["busy-machine", "drift"]}] * 3
+    content: Any = {"peak": None, "probes": probes}
+    (warning,) = table.warnings(content)
+    assert warning.startswith("the machine was not at rest in 3 of 3 runs (busy-machine), and may")
+    assert warning.endswith("stop other programs and search again")
+    content["probes"] = [{"verdict": "INVALID", "doubts": ["drift"]}]
+    assert [*table.warnings(content)] == []
