@@ -257,7 +257,7 @@ _DOUBTS: _Rows = {
             "Hold more with `--performance-count`.",
         ),
         "short-run": (
-            "An Offline run took less than 0.8 s, so its start and end dominate the rate.",
+            "An Offline run took less than 1 s, so its start and end dominate the rate.",
             _LONGER,
         ),
     },

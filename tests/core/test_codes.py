@@ -104,7 +104,7 @@ def test_searches_and_compare_get_their_sets_of_codes() -> None:
         ("clock-slewed", SLEW_PPM == 100, "100 ppm"),
         ("clock-jumped", JUMP_NS == 1_000_000, "more than 1 ms"),
         ("stalled", (doubts.STALL_NS, doubts.STALL_BATCHES) == (10**9, 20), "1 s and 20 times"),
-        ("short-run", doubts.SHORT_NS == 8 * 10**8, "less than 0.8 s"),
+        ("short-run", doubts.SHORT_NS == 10**9, "less than 1 s"),
         ("padded", model_doubts.PADDING_SHARE == 0.10, "more than 10 %"),
         ("percentiles-disagree", (doubts.AGREE_SHARE, doubts.AGREE_NS) == (0.01, 20_000), "more than 1 % and more than 20 us"),
         ("few-compared", FEWEST == 100, "Fewer than 100 answers"),

@@ -45,7 +45,7 @@ STALL_BATCHES = 20
 Such a gap is too long to come from a slow batch or the operating system's scheduler.
 """
 
-SHORT_NS = round(0.8 * NS_PER_S)
+SHORT_NS = NS_PER_S
 
 LASTING_SHARE = 0.05
 """The last quarter's level counts as changed if it differs from the run's mean by at least this share."""
@@ -265,7 +265,8 @@ def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
         if took_ns < SHORT_NS:
             yield Reason(
                 "short-run",
-                f"all samples took {show_ns(took_ns)}: the start and the end dominate the rate of a run of less than a second",
+                f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
+                "mostly start and end",
             )
     count = run.log.get("result_query_count", 0) if run.logged else 0
     needed = queries_needed(0, percentile)

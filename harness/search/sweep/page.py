@@ -69,7 +69,8 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
         heading(
             [
                 "Sweep",
-                *workload({**content["config"], "model": content["model"], "slo": content["slo"]}),
+                *workload({**content["config"], "model": content["model"]}),
+                content["slo"] or "",
             ],
             badges(content),
         )
