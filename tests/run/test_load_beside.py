@@ -56,7 +56,9 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     words = (*LOOP, "--queries", "100", "--cancel", "20%@70ms")
     result = right(*ran(tmp_path, dialect, *words))
     found, queries = result["cancellations"], result["queries"]
-    assert found["cancelled"] == found["chosen"] > 5
+    assert found["chosen"] > 5
+    # On a busy machine, an answer may arrive before its cancellation.
+    assert 0 <= found["chosen"] - found["cancelled"] <= 2
     assert queries["samples_issued"] == 100
     assert queries["samples_answered"] == 100 - found["cancelled"]
     assert (queries["samples_failed"], result["client"]["failures"]) == (0, {})
