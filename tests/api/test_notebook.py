@@ -34,7 +34,7 @@ def test_the_notebook_runs_headless(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     outputs: list[Any] = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     (shown,) = outputs[1]  # the cell has a single output, because only `run` displayed something
     assert shown.output_type == "execute_result"
-    assert "VALID</b> server" in shown.data["text/html"]
+    assert "VALID</b> digits · server" in shown.data["text/html"]
     assert shown.data["text/plain"].startswith("<Result ")
     assert "50%" in outputs[5][0].data["text/plain"]
     assert outputs[-1][0].data["text/plain"] == "True"
