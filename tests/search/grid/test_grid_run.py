@@ -101,7 +101,7 @@ def test_sweep_measures_int8_beside_fp32(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == told.out
     page = shown(Path("grid/grid.html"))
     assert page.console == []
-    assert re.search("<h1>.*Grid · offline", page.document)
+    assert re.search("<h1>.*Grid · .* · offline", page.document)
     Path("grid/probes/digits-ort-int8-real-t1-b1.npz").write_bytes(b"no archive")
     with pytest.raises(ConfigError, match="is not valid probe output"):
         stored_view(Path("grid"), GridOptions())
