@@ -27,7 +27,7 @@ from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of, workload
+from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, RunLink, with_command
 from harness.results.pages.tables import Table
 from harness.search import repeats
@@ -155,9 +155,7 @@ def _judged_workers(content: workers_content.Content) -> Badges:
 
 
 def _of_repeats(content: repeats.Content) -> Sequence[Article]:
-    title = heading(
-        ["Repeats", *workload(content), content.get("slo") or ""], _judged_repeats(content)
-    )
+    title = heading(["Repeats", *task(content)], _judged_repeats(content))
     lines = [repeats.headline(content), *repeats.facts(content)]
     made = _without_plots(title, lines, repeats.tables(content))
     return [made._replace(figures=list(repeats.figures(content)))]
@@ -256,24 +254,10 @@ def _peak(content: peak_content.Content) -> tuple[str, str]:
     bounds = ", ".join(
         f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
     )
-    outcome = peak_table.peak_text(content) if content["peak"] is not None else _tried(content)
+    has_peak = content["peak"] is not None
+    outcome = peak_table.peak_text(content) if has_peak else peak_table.tried_text(content)
     so_far = "" if content["finished"] else "so far "
     return _named({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
-
-
-def _tried(content: peak_content.Content) -> str:
-    """Returns the range of a search without a peak, in which a full run has not passed."""
-    loads = {
-        passed: [
-            one["load"]
-            for one in content.get("probes", ())
-            if one["passed"] is passed and one["load"]
-        ]
-        for passed in (True, False)
-    }
-    parts = [f"short runs passed up to {show_rate(max(loads[True]))}"] if loads[True] else []
-    parts += [f"{show_rate(min(loads[False]))} {content['unit']} failed"] if loads[False] else []
-    return f"no peak{' (' if parts else ''}{', '.join(parts)}{')' if parts else ''}"
 
 
 def _sweep(content: sweep_content.Content) -> tuple[str, str]:
@@ -362,7 +346,7 @@ def _rerun(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _named(content: Mapping[str, Any]) -> str:
-    return " · ".join([*workload(content), *filter(None, [content.get("slo")])])
+    return " · ".join(task(content))
 
 
 _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.browse import studies
 from harness.browse.index import Entry
 from harness.browse.live.loads import tried_loads
+from harness.search.peak import table
 from tests.browse.folders import curve, curve_point
 
 
@@ -44,6 +44,6 @@ def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
     tried = ((100.0, None), (514.0, True), (1223.0, True), (1454.0, False))
     content: Any = {"unit": "queries/s", "probes": [{"load": x, "passed": y} for x, y in tried]}
     shown = "no peak (short runs passed up to 1,223, 1,454 queries/s failed)"
-    assert studies._tried(content) == shown
+    assert table.tried_text(content) == shown
     content["probes"] = []
-    assert studies._tried(content) == "no peak"
+    assert table.tried_text(content) == "no peak"

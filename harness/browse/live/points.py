@@ -204,16 +204,15 @@ def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
     }
-    return _known({name: _quantile_s(between, share) for name, share in enough.items()})
+    return _known({name: _seconds(between.quantile(share)) for name, share in enough.items()})
 
 
 def quantile_s(buckets: Buckets, share: float) -> float | None:
     """Estimates a percentile in s within one bucket; None without values. share: in (0, 1)."""
-    return _quantile_s(_histogram(buckets, ()), share)
+    return _seconds(_histogram(buckets, ()).quantile(share))
 
 
-def _quantile_s(histogram: Histogram, share: float) -> float | None:
-    value_ns = histogram.quantile(share)
+def _seconds(value_ns: float | None) -> float | None:
     return None if value_ns is None else value_ns / NS_PER_S
 
 

@@ -1,5 +1,6 @@
 """Shows a run or a search in progress, first as a page and then every second as server-sent events."""
 
+import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -38,6 +39,7 @@ MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = "loading the next run"
+MEASURING = "measuring"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
 """Studies that measure without runs, so that their pages have no charts while they are in progress."""
 NOT_WRITTEN = "this study has ended or was stopped, or runs on another machine"
@@ -101,8 +103,8 @@ class Watching:
             raise Missing(path)
 
     async def events(self, path: str) -> AsyncIterator[str]:
-        """Yields `state` and `done` events with HTML, `points` events with JSON, and a `name` event for a new name, then
-        one `end` event.
+        """Yields `state` and `done` events with HTML, `points` events with JSON, and `name` events with digests, then one
+        `end` event.
         """
         missed = sent = 0
         done = name = ""
@@ -169,9 +171,12 @@ class Watching:
         return entry.study is not None or bool(self._runs_inside(path))
 
     def _name(self, path: str) -> str:
-        """Returns the kind and the title of the page; '' until the run or study has written its first file."""
+        """Returns a digest of the page's kind and title; '' until the run or study has written its first file.
+
+        The title itself may contain private names and control characters, which the page shows in another form.
+        """
         kind, title = "study" if self._is_search(path) else "run", self._heading(path, None).title
-        return f"{kind} {title}" if title else ""
+        return hashlib.sha256(f"{kind} {title}".encode()).hexdigest() if title else ""
 
     def _may_be_silent(self, path: str) -> bool:
         """Returns whether this is a study in progress, which may be between two runs, or measure without runs."""
@@ -204,11 +209,16 @@ class Watching:
         doubts = ""
         is_between = problem == BETWEEN_RUNS
         is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
+        if is_stopped:
+            problem = NOT_WRITTEN
+        elif is_between and not self._has_runs(path):
+            problem = MEASURING
         state = past.last
         disturbance = "" if problem else _disturbance(past)
+        is_past = is_between or past.begun is not state
         shown: Sequence[Tile] = ()
         if past.begun is not None:
-            is_doubtful = bool(disturbance or problem) or past.begun is not state
+            is_doubtful = is_past or bool(disturbance or problem)
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
@@ -219,11 +229,11 @@ class Watching:
             "panel.html",
             state=state,
             run=past.run if past.run != path else "",
-            problem=NOT_WRITTEN if is_stopped else problem if self._has_runs(path) else "measuring",
+            problem=problem,
             has_stopped=has_stopped,
             is_loading=is_between and not is_stopped,
             is_between=is_between,
-            is_past=is_between or past.begun is not state,
+            is_past=is_past,
             heading=self._heading(path, state),
             step="" if is_stopped else step(self._index.root, path),
             tiles=tiles.html(shown),

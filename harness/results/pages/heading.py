@@ -36,6 +36,11 @@ def workload(content: Mapping[str, Any]) -> list[str]:
     return [*map(str, words)]
 
 
+def task(content: Mapping[str, Any]) -> list[str]:
+    """Returns the words of the workload and its SLO. content: the file of a study."""
+    return [*workload(content), *filter(None, [content.get("slo")])]
+
+
 def heading(words: Iterable[str], judged: Badges) -> str:
     """Returns the heading with its badges. words: the kind of study and what it measured, not escaped."""
     title = escape(" · ".join(filter(None, words)))

@@ -9,7 +9,7 @@ from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_MS
 from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, workload
+from harness.results.pages.heading import Badges, heading, is_doubted, task
 from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
@@ -38,10 +38,7 @@ def write(content: Content, folder: Path) -> Path:
 def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
-    head = [
-        heading(["Peak", *workload(content), content["slo"]], badges(content)),
-        *page.conclusion(lines),
-    ]
+    head = [heading(["Peak", *task(content)], badges(content)), *page.conclusion(lines)]
     runs = [linked(probe["folder"]) for probe in content["probes"]] if linked else []
     tail = list(page.section(_headed(table.probes_table(content)), runs=runs, cards=True))
     return [Article(head, list(figures(content)), tail)]

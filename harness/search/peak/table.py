@@ -279,6 +279,16 @@ def peak_text(content: Content) -> str:
     return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak
 
 
+def tried_text(content: Content) -> str:
+    """Returns the range in which the peak may lie, for a search in which no full run has passed."""
+    probes = [one for one in content.get("probes", ()) if one["load"] is not None]
+    passed = [one["load"] or 0.0 for one in probes if one["passed"] is True]
+    failed = [one["load"] or 0.0 for one in probes if one["passed"] is False]
+    parts = [f"short runs passed up to {show_rate(max(passed))}"] if passed else []
+    parts += [f"{show_rate(min(failed))} {content['unit']} failed"] if failed else []
+    return f"no peak ({', '.join(parts)})" if parts else "no peak"
+
+
 def is_rate(unit: str) -> bool:
     """Returns whether a load is a rate, which LoadGen's schedule meets only nearly. Other loads are counts, such as
     streams.

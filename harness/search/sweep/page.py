@@ -8,7 +8,7 @@ from harness.core.codes import CODES, without_markup
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of, workload
+from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_line, line, rounded, token_limit
 from harness.search import token_times
@@ -65,16 +65,8 @@ def badges(content: Content) -> Badges:
 def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -> list[Article]:
     """linked: returns the link to a run's page, from the run's folder; None leaves the runs without links."""
     made = content["points"]
-    head = [
-        heading(
-            [
-                "Sweep",
-                *workload({**content["config"], "model": content["model"]}),
-                content["slo"] or "",
-            ],
-            badges(content),
-        )
-    ]
+    swept = {**content["config"], "model": content["model"], "slo": content["slo"]}
+    head = [heading(["Sweep", *task(swept)], badges(content))]
     lines = list(points.marks_of_all(content))
     head += page.conclusion(lines, points.main_label(lines))
     runs = [linked(point["folder"]) for point in made] if linked else []

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.heading import Badges, heading, is_doubted, verdict_of, workload
+from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
@@ -88,6 +88,6 @@ def badges(content: Content) -> Badges:
 
 
 def _head(content: Content) -> Iterator[str]:
-    yield heading(["Tune", *workload(content), content["slo"] or ""], badges(content))
+    yield heading(["Tune", *task(content)], badges(content))
     lines = [f"{'plan':<12}{tune_report.headline(content)}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content, below_headline=True)])

@@ -3,8 +3,7 @@
 The supervisor computes the metrics from the journal, so the measured process is not disturbed. A scrape reads only the
 journal's new rows. Frequent scrapes must not take a core from the run. A page younger than PAGE_LASTS_S is therefore
 served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay others.
-SNAPSHOTS_PATH serves the course of the run to `browse`.
-Without --metrics, only clients on this machine are served.
+Without --metrics, only clients on this machine are served. SNAPSHOTS_PATH serves the run's course to `browse`.
 """
 
 import http.client

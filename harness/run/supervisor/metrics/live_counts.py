@@ -1,7 +1,7 @@
-"""Counts a run's queries, samples, stages and failures for Prometheus.
+"""Counts a run's queries, samples, stages and failures for Prometheus and `browse`.
 
-Each `read` counts only new rows, so a scrape late in a run costs no more than an early scrape. If nobody scrapes the
-run, all rows are counted at the end of the run.
+Each `read` counts only new rows, so a scrape late in a run costs no more than an early scrape. The endpoint reads once
+per second, for the run's course; with --no-metrics, all rows are counted at the end of the run.
 """
 
 from collections.abc import Mapping, Sequence
