@@ -1,11 +1,4 @@
-"""Converts a run's options from the command line and from files to a RunConfig.
-
-An option of a run is a field of `RunOptions` (harness/core/config/schema.py); the field defines the option's flag, key
-in a file, help and parser. An option needs an entry in this module only in these cases:
-
-`SETTLED_ANEW`: setting the option makes other values in a config file invalid. `ALIASES`: MLPerf's reference harness
-has the same option under a different name.
-"""
+"""Converts a run's options from the command line and from files to a RunConfig."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,74 +51,6 @@ _REFUSED: Mapping[str, str] = {
 }
 """Maps each option of MLPerf's reference harness that the harness refuses to a message that names the option to use
 instead.
-"""
-
-
-class Settled(NamedTuple):
-    """Fields from a file that become invalid if an option overrides the file's value."""
-
-    of_any: Sequence[str] = ()
-    """Fields to drop from any file, because they contradict the option or depend on its old value."""
-    of_run: Sequence[str] = ()
-    """Fields to drop only from a run's config.yaml, because the run derived them from the option's old value."""
-
-
-_SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
-_OF_MODEL_FILE = ("model_sha256", "model_file", "dataset_digest")
-_OF_MODEL = ("dataset", "metric", "max_batch")
-SETTLED_ANEW: Mapping[str, Settled] = {
-    "seed": Settled((*_SEEDS, "dataset_digest")),
-    "input_shape": Settled(("dataset_digest",)),
-    "input_range": Settled(("dataset_digest",)),
-    "lengths": Settled(("dataset_digest",)),
-    "duration": Settled(of_any=("queries",)),
-    "queries": Settled(of_any=("duration_ns",)),
-    "slo": Settled(of_run=("queries",)),
-    "instances": Settled(of_run=("threads",)),
-    "mlperf": Settled(
-        of_any=("duration_ns", "queries"),
-        of_run=("seed", "slo", "samples_per_query", "target_qps", *_SEEDS),
-    ),
-    "target_qps": Settled(
-        of_any=("arrivals", "arrivals_sha256", "concurrency", "streams"), of_run=("queries",)
-    ),
-    "arrivals": Settled(
-        of_any=("duration_ns", "target_qps", "arrivals_sha256", "concurrency", "streams"),
-        of_run=("queries",),
-    ),
-    "concurrency": Settled(
-        of_any=("target_qps", "arrivals", "arrivals_sha256", "streams"),
-        of_run=("queries", "load_hosts"),
-    ),
-    "streams": Settled(
-        of_any=("target_qps", "arrivals", "arrivals_sha256", "concurrency"),
-        of_run=("queries", "load_hosts"),
-    ),
-    "no_metrics": Settled(of_any=("metrics", "metrics_linger_ns")),
-    "metrics": Settled(of_any=("no_metrics",)),
-    "model": Settled(of_any=_OF_MODEL_FILE, of_run=_OF_MODEL),
-    "dataset": Settled(of_any=("dataset_digest",), of_run=("data_dir", "dataset_option")),
-    "models": Settled(
-        of_any=("model", *_OF_MODEL_FILE), of_run=(*_OF_MODEL, "instances", "threads")
-    ),
-    "data_dir": Settled(("dataset_digest",)),
-    "dataset_option": Settled(("dataset_digest",)),
-    "backend": Settled(of_any=("model_sha256", "model_file")),
-    "backend_option": Settled(of_run=("model_sha256", "model_file")),
-    "scenario": Settled(
-        of_run=(
-            *("queries", "slo", "target_qps", "samples_per_query", "arrivals", "arrivals_sha256"),
-            *("concurrency", "load_hosts", "instances", "threads", "max_batch", "dispatch"),
-            "batch_wait_ns",
-        )
-    ),
-    "pin": Settled(of_any=("oversubscribe",)),
-    "oversubscribe": Settled(of_any=("pin",)),
-}
-"""Maps an option's key to the fields of RunConfig that earlier --config files no longer set once the option is set.
-
-The config.yaml of a finished run contains every resolved value. For example, `--config x --model y` must not use the
-old model's checksum, dataset and batch size from file x.
 """
 
 
@@ -224,7 +149,7 @@ def invocation(
     values = {
         field: value
         for field, value in defaults.items()
-        if not any(field in _settled(key) for key in of_run)
+        if not any(field in _reset(key) for key in of_run)
     }
     values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
@@ -267,7 +192,8 @@ def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
             yield "--models is for `run` and `sweep`, but this verb varies one model: drop it"
 
 
-_FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
+_BY_KEY = {option_key(field): field for field in visible_fields(RunConfig)}
+_FIELDS = {key: field.name for key, field in _BY_KEY.items()}
 _FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
 _DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
 _TOLD = {**_FLAGS, "model_file": "model_file"}
@@ -277,9 +203,12 @@ _IMPLIED = ("backend", "model")
 """Options whose default applies if a file does not set them."""
 
 
-def _settled(key: str) -> Sequence[str]:
-    rule = SETTLED_ANEW.get(key, Settled())
-    return (*rule.of_any, *rule.of_run)
+def _reset(key: str) -> Sequence[str]:
+    """Returns the fields that become invalid if an option overrides the value in a file. For example, `--config RUN
+    --model y` must not use the digest, dataset and largest batch of the old model.
+    """
+    meta = _BY_KEY[key].metadata
+    return (*meta["resets"], *meta["resets_of_run"])
 
 
 def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
@@ -308,13 +237,13 @@ class _Stored:
 
     def settle(self, key: str, value: object, by: str) -> None:
         """Drops the fields that become invalid when the command line or a later file sets `key` to `value`."""
-        rule = SETTLED_ANEW.get(key)
-        implied = _DEFAULTS[_FIELDS[key]] if key in _IMPLIED else None
-        if rule is None or value is False or self.values.get(_FIELDS[key], implied) == value:
+        option = _BY_KEY[key]
+        implied = option.default if key in _IMPLIED else None
+        if value is False or self.values.get(option.name, implied) == value:
             return
-        for field in _settled(key):
+        for field in _reset(key):
             file = self._from.get(field)
-            if file is not None and (field in rule.of_any or file.is_of_run):
+            if file is not None and (field in option.metadata["resets"] or file.is_of_run):
                 self._drop(field, f"{by} sets --{key.replace('_', '-')}")
         if key == "scenario" and value is not None:
             for field in _not_taken(str(value), self.values):

@@ -40,9 +40,9 @@ _SEARCHED = ("queries", "target_qps", "until")
 _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch", "until")
 """Fields from a --config file that `tune` itself finds or sets."""
 
-_REFUSED: Mapping[str, str | None] = dict.fromkeys(
-    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push", "until")
-)
+_REFUSED: Mapping[str, str | None] = {
+    option_key(field): None for field in visible_fields(RunConfig) if field.metadata["of_one_run"]
+}
 """Options of a run that searches refuse. The help pages of searches omit these options."""
 
 _ONE_RUNS = (

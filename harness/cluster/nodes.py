@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from harness.cluster.processes import NodeProcesses
 from harness.core import registry
+from harness.core.config.options import NODES, defaults
 from harness.core.config.parse import LOCAL_NODES, RAY_NODES
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
@@ -27,20 +27,6 @@ END_LIMIT_S = 15.0
 """Time that the placer may take to end the nodes on a Ray cluster. A slower placer is killed, and then the cluster ends
 the nodes.
 """
-
-_OF_THE_DRIVER = (
-    "nodes",
-    "node_urls",
-    "node_count",
-    "transport",
-    "inputs_on_wire",
-    "request_timeout_ns",
-    "out",
-    "mlperf",
-    "user_conf",
-    "audit",
-)
-"""Fields in a run's configuration that are not passed to the nodes."""
 
 
 @contextmanager
@@ -92,10 +78,8 @@ def _check_count(config: RunConfig, count: int) -> None:
 
 def of_node(config: RunConfig) -> RunConfig:
     """Returns the configuration that the run passes to each node."""
-    values: dict[str, Any] = {
-        name: RunConfig.__dataclass_fields__[name].default for name in _OF_THE_DRIVER
-    }
-    return replace(config, **values)
+    reset = defaults(RunConfig, lambda m: NODES in m["of"])
+    return replace(config, **reset, out=None, mlperf=False, user_conf=None, audit=None)
 
 
 def shares(cores: Cores, count: int) -> Sequence[Sequence[int]]:

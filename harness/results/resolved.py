@@ -52,9 +52,6 @@ def _queries(plan: LoadPlan) -> int:
     return least or plan.query_count
 
 
-_FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
-
-
 def absolute(requested: RunConfig) -> dict[str, Any]:
     """Returns a mapping from field name to absolute path, so that the configuration works in any folder. Adds the
     digests of plug-in files.
@@ -73,14 +70,14 @@ def without_folder(config: RunOptions) -> list[str]:
 
 
 def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
-    paths = {name: getattr(requested, name) for name in _FILES}
     model = requested.model
+    repeated = (f.name for f in dataclasses.fields(requested) if f.metadata["repeated"])
+    values = ((name, getattr(requested, name)) for name in repeated)
     return {
         **{
-            name: path.absolute()
-            if isinstance(path, Path) and not str(path).startswith(HUB)
-            else path
-            for name, path in paths.items()
+            name: value.absolute()
+            for name, value in values
+            if isinstance(value, Path) and not str(value).startswith(HUB)
         },
         "model": str(Path(model).absolute()) if is_path(model) else model,
         "backend": _absolute(requested.backend),

@@ -143,13 +143,13 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -
                 "unknown option --quite: did you mean --quiet?",
                 "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
                 "--threads: 0 must be between 1 and 1,024",
-                "--target-qps is the arrival rate of --scenario server: drop it for offline",
+                "--target-qps belongs to --scenario server: drop it for offline",
             ],
         ),
         (  # Bug: three more lines complained about options that belong to the refused scenario.
             "--scenario offline --arrivals x --concurrency 4 --target-qps 5",
             [
-                "--target-qps is the arrival rate of --scenario server: drop it for offline",
+                "--target-qps belongs to --scenario server: drop it for offline",
                 "--arrivals belongs to --scenario server: drop it for offline",
                 "--concurrency belongs to --scenario server: drop it for offline",
             ],

@@ -6,8 +6,7 @@ import pytest
 
 from harness.cli.parser import Parser, read_options
 from harness.cli.run import parser
-from harness.cli.run_options import ALIASES, SETTLED_ANEW, run_parser
-from harness.core.config.options import option_key, visible_fields
+from harness.cli.run_options import ALIASES, run_parser
 from harness.core.config.run_config import RunConfig
 from harness.search.options import PeakOptions
 
@@ -21,12 +20,10 @@ def test_an_alias_names_an_option_and_hides_none() -> None:
 
 
 def test_an_option_resets_other_fields_but_not_itself() -> None:
-    keys = {option_key(field): field.name for field in visible_fields(RunConfig)}
-    for key, rule in SETTLED_ANEW.items():
-        settled = (*rule.of_any, *rule.of_run)
-        assert key in keys
-        assert set(settled) <= FIELDS - {keys[key]}
-        assert len(settled) == len(set(settled))
+    for field in fields(RunConfig):
+        reset = (*field.metadata["resets"], *field.metadata["resets_of_run"])
+        assert set(reset) <= FIELDS - {field.name}
+        assert len(reset) == len(set(reset))
 
 
 def test_the_options_of_a_verb_precede_the_run_options() -> None:

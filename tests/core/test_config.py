@@ -320,7 +320,7 @@ _SET = {"models": Path("set.yaml"), "mode": "performance"}
     ("values", "message"),
     [
         ({"scenario": ""}, "--scenario is missing: choose from single-stream, multi-stream, server, offline"),
-        ({"scenario": "offline", "target_qps": 1.0}, "--target-qps is the arrival rate of --scenario server: drop it for offline"),
+        ({"scenario": "offline", "target_qps": 1.0}, "--target-qps belongs to --scenario server: drop it for offline"),
         ({"samples_per_query": 8}, "--samples-per-query belongs to --scenario multi-stream: drop it for server"),
         ({"meter": (("rapl", ""),), "mode": "accuracy"}, "--meter measures the performance run: drop it with --mode accuracy"),
         ({"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))}, "--input-shape ids appears twice: keep one"),

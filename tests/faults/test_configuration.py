@@ -74,7 +74,7 @@ def test_a_value_out_of_range_is_reported_in_one_line(
     [
         (
             ("--scenario", "offline", "--target-qps", "5"),
-            "--target-qps is the arrival rate of --scenario server: drop it for offline",
+            "--target-qps belongs to --scenario server: drop it for offline",
         ),
         (
             ("--scenario", "single-stream", "--instances", "2"),
@@ -93,11 +93,11 @@ def test_a_value_out_of_range_is_reported_in_one_line(
         ),
         (
             ("--scenario", "offline", "--batch-wait", "1ms"),
-            "--batch-wait sets how batches are formed in --scenario server: drop it for offline",
+            "--batch-wait belongs to --scenario server: drop it for offline",
         ),
         (
             ("--scenario", "single-stream", "--dispatch", "deadline"),
-            "--dispatch deadline sets how batches are formed in --scenario server: drop it for single-stream",
+            "--dispatch belongs to --scenario server: drop it for single-stream",
         ),
         (
             (*SERVER, "--slo", "p99=50ms", "--batch-wait", "50ms"),

@@ -6,7 +6,7 @@ the same values.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +32,31 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: user_path(v) if isinstance(v, Path) else v for k, v in values.items()}
 
 
+System = Literal["machine", "node", "servers", "nodes"]
+MACHINE: System = "machine"
+"""Models in the measured process on this machine."""
+
+NODE: System = "node"
+"""The instances of a node, which `serve --node` or the run itself starts."""
+
+SERVERS: System = "servers"
+"""The servers in --url."""
+
+NODES: System = "nodes"
+"""The nodes in --nodes, seen from the process that sends them the queries."""
+
+
+def write_plain(value: Any) -> str | float:
+    """Returns the value if YAML can store it, otherwise its text."""
+    return value if isinstance(value, int | float) else str(value)
+
+
 def option(
     help_text: str,
     *,
     name: str = "",
     parse: Callable[[str], Any] = str,
+    write: Callable[[Any], object] = write_plain,
     metavar: str = "NAME",
     choices: tuple[str, ...] = (),
     default: Any = None,
@@ -45,16 +65,28 @@ def option(
     group: str = "",
     level: Literal["basic", "expert"] = "basic",
     visible: bool = True,
+    of: tuple[System, ...] = (),
+    of_one_model: bool = False,
+    of_one_run: bool = False,
+    repeated: bool = True,
+    resets: Sequence[str] = (),
+    resets_of_run: Sequence[str] = (),
 ) -> Any:
     """Returns a dataclass field that is also an option.
 
     name: the option's key in a file, from which the flag is derived. The default is the field's name. parse: converts
-    text to the value, or raises ValueError with a sentence that follows "--flag: ". choices: the allowed values, if
-    they can be listed. many: whether the option may be repeated. If so, the field is a tuple, by default (). flag:
+    text to the value, or raises ValueError with a sentence that follows "--flag: ". write: the inverse of `parse`,
+    for config.yaml. choices: the allowed values, if they can be listed. many: whether the option may be repeated. If so, the field is a tuple, by default (). flag:
     whether the option takes no value. If so, the field is a bool and defaults to False. group: title of the `--help`
     section that begins with this option; "" continues the previous section. The dataclass's GROUP is the title of the
     first section. level: basic or expert. `--help` shows only basic options, `--help-all` shows both. visible: whether
     the option has a flag. An option without a flag can be set only in files.
+
+    For options of a run: of: the kinds of systems under test that use the option; () means all kinds. of_one_model:
+    whether a set of models (--models) replaces the option. of_one_run: whether the verbs that make several runs refuse
+    the option. repeated: whether a run's config.yaml contains the option, so that `--config RUN` sets it again. resets:
+    the fields that a --config file no longer sets once the command line or a later file sets this option.
+    resets_of_run: the fields that are reset only if the file is a run's config.yaml, because the run derived them.
     """
     if many or flag:
         default = () if many else False
@@ -64,6 +96,7 @@ def option(
             "name": name,
             "help": help_text,
             "parse": parse,
+            "write": write,
             "metavar": metavar,
             "choices": choices,
             "many": many,
@@ -71,13 +104,22 @@ def option(
             "group": group,
             "level": level,
             "visible": visible,
+            "of": of,
+            "of_one_model": of_one_model,
+            "of_one_run": of_one_run,
+            "repeated": repeated,
+            "resets": resets,
+            "resets_of_run": resets_of_run,
         },
     )
 
 
-def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """Returns a field without a flag. A run determines the field's value and writes the value to config.yaml."""
-    return option("", parse=parse, visible=False)
+def resolved(parse: Callable[[str], Any] = str, **scope: Any) -> Any:
+    """Returns a field without a flag. A run determines the field's value and writes the value to config.yaml.
+
+    scope: further keywords for `option`.
+    """
+    return option("", parse=parse, visible=False, **scope)
 
 
 def option_key(field: dataclasses.Field[Any]) -> str:
@@ -134,6 +176,11 @@ def _did_you_mean(key: str, known: Mapping[str, object]) -> str:
 
     near = get_close_matches(key, known, n=1)
     return f": did you mean {near[0]!r}?" if near else ""
+
+
+def defaults(schema: type, is_meant: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+    """Returns the default of each field whose metadata `is_meant` accepts."""
+    return {f.name: f.default for f in dataclasses.fields(schema) if is_meant(f.metadata)}
 
 
 def visible_fields(schema: type) -> Iterator[dataclasses.Field[Any]]:

@@ -141,6 +141,10 @@ def parse_price(text: str) -> float:
     return price
 
 
+def write_price(price_per_h: float) -> str:
+    return f"{price_per_h}/h"
+
+
 RAMP = "ramp:"
 
 
@@ -484,6 +488,11 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return match[1], shape
 
 
+def write_input_shape(named: tuple[str, tuple[int, ...]]) -> str:
+    name, shape = named
+    return f"{name}={'x'.join(map(str, shape))}"
+
+
 def example_shape(spec: TensorSpec) -> str:
     """Returns an --input-shape option that sets an input's variable dimensions and is ready to paste."""
     row = "".join(f"x{size if isinstance(size, int) else EXAMPLE_SIZE}" for size in spec.shape[1:])
@@ -544,6 +553,11 @@ def parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def write_pair(pair: tuple[str, object]) -> str:
+    key, value = pair
+    return f"{key}={value}"
+
+
 def parse_backend_option(text: str) -> tuple[str, str]:
     """Parses 'KEY=VALUE'. With 'KEY=@FILE', the value is the content of the JSON or YAML file."""
     key, value = parse_key_value(text)
@@ -566,6 +580,11 @@ def parse_meter(text: str) -> tuple[str, str]:
     """Parses 'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
     name, _, argument = text.partition("=")
     return parse_name(name).strip(), argument.strip()
+
+
+def write_meter(meter: tuple[str, str]) -> str:
+    name, argument = meter
+    return f"{name}={argument}" if argument else name
 
 
 def parse_path(text: str) -> Path:

@@ -1,9 +1,11 @@
 """Finds contradictions between a run's options. The parsers in parse.py check each value separately."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, fields
+from typing import Any
 
 from harness.core import registry
+from harness.core.config.options import MACHINE, NODE, NODES, SERVERS, flag_name, option_key
 from harness.core.config.parse import RAY_NODES, Ramp
 from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
@@ -11,20 +13,6 @@ from harness.core.units import NS_PER_S
 
 NO_SCENARIO = "--scenario is missing"
 _DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
-_OF_SOME_SCENARIOS = {
-    "target_qps": "--target-qps is the arrival rate of",
-    "dispatch": "--dispatch deadline sets how batches are formed in",
-    "batch_wait_ns": "--batch-wait sets how batches are formed in",
-    "samples_per_query": "--samples-per-query belongs to",
-    "arrivals": "--arrivals belongs to",
-    "concurrency": "--concurrency belongs to",
-    "streams": "--streams belongs to",
-    "load_hosts": "--load-hosts belongs to",
-}
-"""Maps a field that only some scenarios accept (`Scenario.options`) to the beginning of the message for all other
-scenarios.
-"""
-
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
 """Maps a field to a value that every scenario accepts, because older versions stored this default in each result."""
 
@@ -170,55 +158,16 @@ def _before_run_problems(options: RunOptions) -> Iterator[str]:
         yield "--before-run applies to the performance run: drop it with --mode accuracy"
 
 
-_OF_SERVERS = {
-    "connections": "--connections",
-    "request_timeout_ns": "--request-timeout",
-    "header": "--header",
-    "insecure": "--insecure",
-    "server_metrics": "--server-metrics",
-    "server_metric": "--server-metric",
-    "no_resend": "--no-resend",
-    "probe_rate": "--probe-rate",
-    "cancel": "--cancel",
-    "qdl": "--qdl",
-    "yes_load_this_host": "--yes-load-this-host",
-    "load_hosts": "--load-hosts",
-}
-_OF_THIS_MACHINE = {
-    "instances": "--instances",
-    "threads": "--threads",
-    "oversubscribe": "--oversubscribe",
-    "pin": "--pin",
-    "provider": "--provider",
-    "provider_option": "--provider-option",
-    "batch_wait_ns": "--batch-wait",
-}
-
-
-_OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
-"""Maps options for servers to their flags, without the option that also applies to nodes."""
-
-_OF_NODES = {
-    "inputs_on_wire": "--inputs-on-wire",
-    "node_count": "--node-count",
-    "transport": "--transport",
-}
-
-
-def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
-    """Yields problems with the options of a run on nodes. of_servers, of_hosts: the flags of each kind that the user
-    set.
-    """
+def _node_problems(options: RunOptions) -> Iterator[str]:
     if options.url:
         yield "--nodes and --url both set where the answers come from: drop one"
-    if of_servers:
-        yield f"{of_servers} can only be used with --url, not with --nodes: drop {of_servers}"
-    if of_hosts and not options.nodes_are_started:
-        yield f"{of_hosts} can only be set when `serve --node` starts a node: drop {of_hosts} here"
-    if options.dispatch == "deadline" or options.batch_wait_ns:
-        yield "--dispatch and --batch-wait do not apply to nodes, which form batches themselves: drop them"
-    if options.qdl:
-        yield "--qdl applies to servers of --url: drop it, or drop --nodes"
+    if flags := _given(options, lambda m: SERVERS in m["of"] and NODES not in m["of"]):
+        yield f"{flags} can only be used with --url, not with --nodes: drop {flags}"
+    of_a_node = _given(options, lambda m: NODE in m["of"])
+    if of_a_node and not options.nodes_are_started:
+        yield f"{of_a_node} can only be set when `serve --node` starts a node: drop {of_a_node} here"
+    if flags := _given(options, lambda m: m["of"] == (MACHINE,)):
+        yield f"{flags} cannot be set with --nodes, because nodes form batches themselves: drop {flags}"
     yield from _node_model_problems(options)
     of_ray = options.nodes is not None and options.nodes.startswith(RAY_NODES)
     if of_ray and options.node_count is None:
@@ -236,29 +185,36 @@ def _node_model_problems(options: RunOptions) -> Iterator[str]:
         yield f"--backend {options.backend} needs servers: drop --nodes, and name the servers with --url"
 
 
-def _given(options: RunOptions, flags: Mapping[str, str]) -> str:
-    """Returns the flags that the user set. flags: maps fields to flags."""
+def _given(options: RunOptions, is_meant: Callable[[Mapping[str, Any]], bool]) -> str:
+    """Returns the flags that the user set, among the options whose metadata `is_meant` accepts."""
     return " and ".join(
-        flag for name, flag in flags.items() if getattr(options, name) != _DEFAULTS[name]
+        _flag(field)
+        for field in fields(RunOptions)
+        if is_meant(field.metadata) and _has_effect(field.name, getattr(options, field.name))
     )
 
 
+def _flag(field: Field[Any]) -> str:
+    return flag_name(option_key(field)) if field.metadata["visible"] else field.name
+
+
+def _has_effect(name: str, value: object) -> bool:
+    return value not in (_DEFAULTS[name], _WITHOUT_EFFECT.get(name))
+
+
 def _server_problems(options: RunOptions) -> Iterator[str]:
-    of_this_machine = _given(options, _OF_THIS_MACHINE)
     if options.nodes is not None:
-        yield from _node_problems(options, _given(options, _OF_HOSTS), of_this_machine)
+        yield from _node_problems(options)
         return
-    if flags := _given(options, _OF_NODES):
+    if flags := _given(options, lambda m: m["of"] == (NODES,)):
         yield f"{flags} can only be used with --nodes: add it, or drop {flags}"
     if not options.url:
-        if flags := _given(options, _OF_SERVERS):
+        if flags := _given(options, lambda m: SERVERS in m["of"]):
             yield f"{flags} can only be used with a server: add --url, or drop {flags}"
         return
     yield from _repeated("--url", options.url)
-    if of_this_machine:
-        yield f"{of_this_machine} can only be used with models on this machine, but --url names a server: drop {of_this_machine}"
-    if options.dispatch == "deadline" or options.device != "cpu":
-        yield "--dispatch and --device apply to models on this machine, but --url names a server: drop them"
+    if flags := _given(options, lambda m: MACHINE in m["of"]):
+        yield f"{flags} can only be used with models on this machine, but --url names a server: drop {flags}"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
         yield "--insecure applies to https and grpcs, but no --url uses either of them: drop it"
 
@@ -333,24 +289,9 @@ def _qdl_problems(options: RunOptions) -> Iterator[str]:
             yield f"--header {name} is not allowed with --qdl, which permits compression only of the data set before the run: drop it"
 
 
-_OF_ONE_MODEL = {
-    "model": "--model",
-    "dataset": "--dataset",
-    "data_dir": "--data-dir",
-    "dataset_option": "--dataset-option",
-    "metric": "--metric",
-    "hook": "--hook",
-    "performance_count": "--performance-count",
-    "input_shape": "--input-shape",
-    "input_range": "--input-range",
-    "lengths": "--lengths",
-    "model_file": "model_file",
-}
-
-
 def _set_problems(options: RunOptions) -> Iterator[str]:
     """Yields problems with options that do not support several models."""
-    if flags := _given(options, _OF_ONE_MODEL):
+    if flags := _given(options, lambda m: m["of_one_model"]):
         yield f"--models names each model with its data, so {flags} cannot be set: drop {flags}"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
         yield f"--models chooses a model at each arrival, and {options.scenario} has no arrivals: add --scenario server"
@@ -376,21 +317,23 @@ _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
 
 
 def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yields the fields in `values` that the scenario does not accept."""
-    taken = registry.load("scenario", name).options
-    for field in _OF_SOME_SCENARIOS:
-        harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))
-        if field not in taken and values.get(field, _DEFAULTS[field]) not in harmless:
+    """Yields the fields in `values` that only other scenarios accept."""
+    accepted = registry.load("scenario", name).options
+    others = frozenset().union(*(registry.load("scenario", one).options for one in SCENARIOS))
+    foreign = others - accepted
+    for field, default in _DEFAULTS.items():
+        if field in foreign and _has_effect(field, values.get(field, default)):
             yield field
 
 
 def _scenario_problems(options: RunOptions) -> Iterator[str]:
     name = options.scenario
     scenario = registry.load("scenario", name)
-    values = {field: getattr(options, field) for field in _OF_SOME_SCENARIOS}
+    values = {field: getattr(options, field) for field in _DEFAULTS}
     for field in of_other_scenarios(name, values):
         others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
-        yield f"{_OF_SOME_SCENARIOS[field]} --scenario {' or '.join(others)}: drop it for {name}"
+        flag = _flag(RunOptions.__dataclass_fields__[field])
+        yield f"{flag} belongs to --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:
         yield (
             f"--instances {options.instances} has no effect, because {name} issues one query at a time, which one instance "

@@ -3,35 +3,17 @@ YAML values.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from harness.core.config.options import option_key, parse_values
-from harness.core.config.parse import Cancel, LoadHosts, Ramp
+from harness.core.config.options import MACHINE, option_key, parse_values
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
 from harness.core.registry import DEFAULT_MODEL, default_model
-from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
 """Version of the formats of config.yaml and result.json. The harness refuses files with a newer version."""
-
-_NOT_REPEATED = (
-    "out",
-    "metrics",
-    "no_metrics",
-    "metrics_linger_ns",
-    "metrics_push",
-    "no_report",
-    "sign",
-)
-"""Fields that are not copied when a run is repeated: the folder, metrics, report and signature."""
-
-
-_OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that affect only runs against servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,35 +70,19 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:
-    """Returns YAML values by option key, except options that are not set or are in `_NOT_REPEATED`."""
+    """Returns YAML values by option key, except options that are not set or not repeated."""
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
-    for f in fields(config):
-        value = getattr(config, f.name)
-        unset = value is None or value == () or (value is False and f.name in _OF_SERVERS)
-        if f.name not in _NOT_REPEATED and not unset:
-            values[option_key(f)] = _plain(f.name, value)
+    for field in fields(config):
+        value, of = getattr(config, field.name), field.metadata["of"]
+        unset = value in (None, ()) or (value is False and of and MACHINE not in of)
+        if field.metadata["repeated"] and not unset:
+            values[option_key(field)] = _plain(field, value)
     return values
 
 
-_PAIRS = (
-    *("backend_option", "provider_option", "dataset_option", "input_range", "lengths"),
-    *("plugin_sha256", "header"),
-)
-"""Options of the form KEY=VALUE."""
-
-
-def _plain(name: str, value: Any) -> object:
-    if name.endswith("_ns"):
-        return write_duration(value)
-    if name == "price":
-        value = f"{value}/h"
-    if name == "input_shape":
-        return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
-    if name == "meter":
-        return [f"{meter}={argument}" if argument else meter for meter, argument in value]
-    if name in ("url", "slo", "node_urls"):
-        texts = list(map(str, value))
-        return texts[0] if name == "slo" and len(texts) == 1 else texts
-    if name in _PAIRS:
-        return [f"{key}={text}" for key, text in value]
-    return str(value) if isinstance(value, Path | LoadHosts | Cancel | Ramp) else value
+def _plain(field: Field[Any], value: Any) -> object:
+    write = field.metadata["write"]
+    if not field.metadata["many"]:
+        return write(value)
+    texts = [write(one) for one in value]
+    return texts[0] if field.name == "slo" and len(texts) == 1 else texts

@@ -153,7 +153,7 @@ def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) 
         ),
         (
             ("--config", "a.yaml", "--config", "c.yaml"),
-            ("--target-qps is the arrival rate of --scenario server: drop it for offline (c.yaml sets --target-qps "
+            ("--target-qps belongs to --scenario server: drop it for offline (c.yaml sets --target-qps "
             "and --scenario)"),
         ),
         (
@@ -252,7 +252,7 @@ def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Call
         f"harness: {file}: --target-qps left out, because {later} sets --scenario offline\n"
     )
     own = write("q.yaml", "scenario: offline\ntarget_qps: 100\n")
-    assert refused(CONFIG_FLAG, own)[0].startswith("--target-qps is the arrival rate of")
+    assert refused(CONFIG_FLAG, own)[0].startswith("--target-qps belongs to")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from harness.core import registry
+from harness.core.config.options import MACHINE, NODES, defaults
 from harness.core.config.run_config import RunConfig
 from harness.models.manifest.model import Model
 from harness.models.opened.node import (
@@ -36,24 +37,13 @@ def as_client(config: RunConfig) -> RunConfig:
     """Returns the configuration of the measured process, which treats nodes as servers."""
     return replace(
         config,
+        **defaults(RunConfig, lambda m: MACHINE in m["of"] or m["of"] == (NODES,)),
         backend=_CLIENT,
         backend_option=(),
         url=config.node_urls,
         no_resend=True,
         # Whoever started a node has already agreed to load the node's host.
         yes_load_this_host=True,
-        nodes=None,
-        node_urls=(),
-        node_count=None,
-        transport=None,
-        inputs_on_wire=False,
-        instances=None,
-        threads=None,
-        pin=False,
-        oversubscribe=False,
-        provider=None,
-        provider_option=(),
-        device="cpu",
         hook=config.hook if config.inputs_on_wire else None,
         plugin_sha256=(),
     )
