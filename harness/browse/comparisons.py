@@ -202,6 +202,7 @@ def _table_of(changes: Sequence[tuple[str, Change]], letters: Sequence[str]) -> 
     return {
         "columns": columns,
         "scale": scale.axis,
+        "is_ranked": any(change.verdict is not None for _, change in changes),
         "rows": list(zip(cells(Table("", "", "", columns, rows)), images, strict=True)),
         "folded": change_text.folded([change for _, change in changes]),
     }

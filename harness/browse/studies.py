@@ -109,9 +109,9 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
     return read(root, f"{entry.path}/{_FILES[entry.study or '']}")
 
 
-def articles(root: Path, entry: Entry) -> Sequence[Article]:
+def articles(root: Path, entry: Entry, *, picks: bool = True) -> Sequence[Article]:
     """Returns the articles of the verb's page. If the articles cannot be made, returns an article that states the
-    reason.
+    reason. picks: whether a table of runs has checkboxes.
     """
     verb = entry.study or ""
     try:
@@ -121,7 +121,7 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
         with reading(f"{entry.path}: its page cannot be made"):
             made: Sequence[Article]
             if verb in WITH_LINKS:
-                made = WITH_LINKS[verb](content, lambda run: _link(entry.path, run))
+                made = WITH_LINKS[verb](content, lambda run: _link(entry.path, run, picks=picks))
             else:
                 made = _ARTICLES[verb](content, folder)
             return with_command(made, content.get("command"))
@@ -139,10 +139,10 @@ def ended_early(root: Path, entry: Entry) -> str:
         return ""  # the page already states why the file cannot be read
 
 
-def _link(study: str, run: str) -> RunLink:
+def _link(study: str, run: str, *, picks: bool) -> RunLink:
     """Returns the link to a run's page. run: the run's folder in the study."""
     path = str(PurePosixPath(study) / run)
-    return RunLink(f"/run/{quote(path)}", path)
+    return RunLink(f"/run/{quote(path)}", path if picks else "")
 
 
 def _judged_repeats(content: repeats.Content) -> Badges:

@@ -10,7 +10,7 @@ from harness.browse import studies, within
 from harness.browse.comparisons import Comparisons
 from harness.browse.drawing import HEAVY, plotted
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
-from harness.browse.live.heading import heading, step
+from harness.browse.live.heading import Step, heading, step
 from harness.browse.live.snapshots import newest
 from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
@@ -103,7 +103,7 @@ class Views:
             is_cut=len(entries) >= MOST_ENTRIES,
         )
 
-    def _loading(self, running: Collection[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    def _loading(self, running: Collection[str]) -> Iterator[tuple[str, tuple[str, Step]]]:
         """Yields each folder in progress that serves no state, with its title and what its process does."""
         entries = self._index.entries()
         searches = {str(up) for path in running for up in PurePosixPath(path).parents}
@@ -123,10 +123,13 @@ class Views:
                     self._in_progress(name, "loading the model" if is_run else "in progress"),
                 )
 
-    def _in_progress(self, path: str, otherwise: str) -> tuple[str, str]:
+    def _in_progress(self, path: str, otherwise: str) -> tuple[str, Step]:
         """Returns the title of a run or study in progress, and its current step. otherwise: the step if it is unknown."""
-        title = heading(self._root, self._index.entries().get(path)).title
-        return title, step(self._root, path) or otherwise
+        title, now = (
+            heading(self._root, self._index.entries().get(path)).title,
+            step(self._root, path),
+        )
+        return title, now if now.text else Step(otherwise)
 
     def run(self, path: str) -> str:
         entry = self._index.entry(path)

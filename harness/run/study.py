@@ -86,6 +86,7 @@ class Study(ABC, Generic[Options]):
         self._progress = Progress(quiet=quiet, noted=self._note_progress)
         self._pace = Pace()
         self._started = utc_text("milliseconds")
+        self._begun_s = time.time()
         self._ended_early: str | None = None
         self._stopping = Stopping()
         self._begin()
@@ -149,10 +150,13 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _note_progress(self, text: str, left_s: float | None) -> None:
-        """Writes the number of the current run and the time left for `browse`. text: as in `Progress`."""
+        """Writes the number of the current run, and when the study began and will end, for `browse`. text: as in
+        `Progress`.
+        """
         ends_s = None if left_s is None else time.time() + left_s
+        noted = {"text": text, "begun_s": self._begun_s, "ends_s": ends_s}
         with suppress(OSError):  # the study does not need this file
-            files.write_json(self.folder / run_folder.PROGRESS, {"text": text, "ends_s": ends_s})
+            files.write_json(self.folder / run_folder.PROGRESS, noted)
 
     def _end_early(self, reason: str) -> None:
         """Adds the reason why the study ended before it was complete to its file, if it has one."""
@@ -337,7 +341,8 @@ def verdict_text(run: Mapping[str, Any], shared: Sequence[str], mark: str = "") 
 
 
 def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield from (f"{'doubt':<12}{code} in all {len(runs)} runs" for code in shared_doubts(runs))
+    if codes := shared_doubts(runs):
+        yield f"{'doubt':<12}{', '.join(codes)} in all {len(runs)} runs"
 
 
 NOT_AT_REST = "not at rest"

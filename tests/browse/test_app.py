@@ -387,7 +387,7 @@ def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
     text = page(client, "/studies").replace("\u00a0", " ")
     assert 'class="outcome">p99 ≤ 10 ms: no peak</td>' in text
     assert 'class="outcome">73,871 samples/s with batch 2</td>' in text
-    assert '<span class="chip uncertain">unfinished</span>' in text
+    assert '<span class="badge unfinished">UNFINISHED</span>' in text
     assert '<span class="badge invalid">INVALID</span> </td>' in text
 
 
@@ -402,10 +402,13 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     running = '<a class="badge running" href="/live/night.partial">RUNNING</a>'
     assert running in page(client, "/studies")
     assert "<h1>peak · digits · server · ort" in page(client, "/live/night.partial")
-    noted = {"text": "run 3 of 9, about", "ends_s": time.time() + 119.5}
+    now_s = time.time()
+    noted = {"text": "run 3 of 9, about", "begun_s": now_s - 40, "ends_s": now_s + 119.5}
     (study.path / "progress.json").write_text(json.dumps(noted))
     live = page(client, "/live/night.partial").replace("\u00a0", " ")
-    assert "</span> run 3 of 9, about 2 min left in all</p>" in live
+    assert "</span> run 3 of 9, about 2 min left in all <progress" in live
+    assert '<span class="quiet">25 %</span></p>' in live
+    assert '<span class="quiet">25 %</span></li>' in page(client, "/").replace("\u00a0", " ")
     del study  # as at the end of its process
     assert now not in page(client, "/")
     assert running not in page(client, "/studies")

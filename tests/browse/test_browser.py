@@ -249,7 +249,9 @@ def test_filters_are_folded_on_a_phone_only(page: Page, address: str) -> None:
 
 def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> None:
     page.goto(address)
-    expect(page.get_by_role("status")).to_have_text("6 runs. The studies have 2 more.")
+    expect(page.get_by_role("status")).to_have_text(
+        "6 runs. The studies have 2 more. Pick two or more to compare."
+    )
     page.get_by_label("Text").fill("loop")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(2)
@@ -270,7 +272,7 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     expect(page.locator("p.headline")).to_contain_text("interval")
     first = page.locator("p.headline").inner_text()
     page.get_by_role("link", name="put first").click()
-    expect(page.locator("ol.sides li").first).to_contain_text("closed-loop-again")
+    expect(page.locator("ul.sides li").first).to_contain_text("closed-loop-again")
     assert page.locator("p.headline").inner_text() != first
     page.get_by_role("link", name="Machines side by side").click()
     expect(page.get_by_text("No setting differs.")).to_be_visible()

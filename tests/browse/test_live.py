@@ -279,6 +279,7 @@ def test_a_search_is_watched_over_all_its_runs(
     page = client.get("/live/peak.partial").text
     assert '<a href="/live/peak.partial/night.partial">peak/night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
+    assert "Final numbers of" not in page  # while a run is in progress, its own numbers count
 
     async def watch() -> list[str]:
         events = Watching(Index(results)).events("peak.partial")
@@ -292,8 +293,21 @@ def test_a_search_is_watched_over_all_its_runs(
     state, listed, points, between, end = asyncio.run(watch())
     assert "performance" in state
     assert listed.startswith("event: done")
-    assert pointed(points)[0]["mark"] == "night performance"
+    begun, ended, *drawn = pointed(points)
+    # A run that ended before it could be watched has its final numbers in the charts.
+    assert (begun["mark"], begun["is_final"], ended["is_final"]) == (
+        "01-calibration performance",
+        True,
+        True,
+    )
+    result = json.loads((results / "server/result.json").read_text())
+    assert begun["charts"] == ended["charts"]
+    p99_s = result["latency_ns"]["p99"] / 1e9
+    assert begun["charts"]["latency"]["p99"] == pytest.approx(p99_s, rel=1e-3)
+    assert ended["t"] - begun["t"] == pytest.approx(result["queries"]["took_s"], abs=1e-2)
+    assert drawn[0]["mark"] == "night performance"
     assert watching.NOT_WRITTEN in between  # no process holds the lock of this folder
+    assert "Final numbers of 01-calibration" in between
     assert 'The peak has ended: <a id="next" href="/study/peak">open its page</a>' in end
 
 

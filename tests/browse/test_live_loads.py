@@ -7,27 +7,30 @@ from typing import Any
 import pytest
 
 from harness.browse.index import Entry
-from harness.browse.live.loads import tried_loads
+from harness.browse.live.loads import Tried, tried_loads
 from harness.search.peak import table
 from tests.browse.folders import curve, curve_point
 
 
 def test_lines_crosses_and_bound_of_a_sweep(tmp_path: Path) -> None:
-    title, text = tried_loads(tmp_path, curve(tmp_path, curve_point(100, 4), curve_point(200, 40)))
-    assert title == "Latency against requested rate"
-    plot = json.loads(text)
+    tried = tried_loads(tmp_path, curve(tmp_path, curve_point(100, 4), curve_point(200, 40)))
+    assert tried.title == "Latency against requested rate"
+    plot = json.loads(tried.plot)
     assert plot["titles"]["y"] == "latency, ms"
     assert (plot["log"], plot["bound"]) == (["y"], 10)
     marks = {trace["name"]: trace["mark"] for trace in plot["traces"]}
     assert marks == {"p50": "", "p90": "", "p99": "", "INVALID": "cross"}
     points = {trace["name"]: trace["points"] for trace in plot["traces"]}
-    assert points["p99"] == [[100, 4, ""], [200, 40, ""]]
-    assert points["INVALID"] == [[200, 40, ""]]
+    assert points["p99"] == [[100, 4, "", False], [200, 40, "", False]]
+    assert points["INVALID"] == [[200, 40, "", False]]
+    # The table has links to the runs, but no boxes, because a page in progress compares nothing.
+    assert 'href="/run/curve.partial"' in tried.table
+    assert "checkbox" not in tried.table
 
 
 def test_a_value_that_is_unknown_is_left_out(tmp_path: Path) -> None:
     unknown = {**curve_point(200, 4), "p99_ns": None}
-    plot = json.loads(tried_loads(tmp_path, curve(tmp_path, curve_point(100, 4), unknown))[1])
+    plot = json.loads(tried_loads(tmp_path, curve(tmp_path, curve_point(100, 4), unknown)).plot)
     assert [len(trace["points"]) for trace in plot["traces"]] == [2, 2, 1]
 
 
@@ -36,7 +39,7 @@ def test_without_a_plot_of_loads_there_are_no_data(tmp_path: Path, study: str) -
     (tmp_path / "curve.partial").mkdir()
     for verb in ("sweep", "tune"):
         (tmp_path / f"curve.partial/{verb}.json").write_text("{}")
-    assert tried_loads(tmp_path, Entry("curve.partial", "", study=study or None)) == ("", "")
+    assert tried_loads(tmp_path, Entry("curve.partial", "", study=study or None)) == Tried()
 
 
 def test_a_search_without_a_peak_states_what_it_has_tried() -> None:

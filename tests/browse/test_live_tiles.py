@@ -38,6 +38,26 @@ def test_a_percentile_near_its_bound_is_doubtful() -> None:
     assert '<dd class="reason">' in html([tile._replace(is_bad=True)])
 
 
+@pytest.mark.parametrize(("late", "is_bad"), [(10, False), (11, True)])
+def test_the_late_queries_stand_next_to_those_that_a_valid_run_may_have(
+    late: int, *, is_bad: bool
+) -> None:
+    """LoadGen passes a run of 2,010 queries with at most ten late queries."""
+    latency = buckets([0.01] * 1000 + [0.5] * late)
+    state = look(1.0, latency=latency, bounds_s=[("p99", 0.05)], planned=2010.0)
+    tile = shown(state)["Late so far"]
+    assert (tile.number, tile.is_bad) == (f"≥\u202f{late} queries", is_bad)
+    assert tile.about == "a VALID run of 2,010 has at most 10"
+    # Neither an accuracy phase nor a run without a bound is judged.
+    assert "Late so far" not in shown(state._replace(phase="accuracy"))
+    assert "Late so far" not in shown(look(1.0, latency=latency, planned=2010.0))
+
+
+def test_latencies_in_the_bucket_of_the_bound_do_not_count_as_late() -> None:
+    state = look(1.0, latency=buckets([0.05005] * 9), bounds_s=[("p99", 0.05)], planned=2010.0)
+    assert shown(state)["Late so far"].number == "≥\u202f0 queries"
+
+
 def test_a_disturbed_run_has_no_good_number() -> None:
     state = look(1.0, latency=buckets([0.01] * 200), bounds_s=[("p95", 0.05)])
     assert not shown(state)["p95 latency so far"].is_doubtful

@@ -10,7 +10,7 @@ let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
 let isWindow = false; // whether earlier runs of a search are not shown
 const MOST_POINTS = 3600;
-const MOST_RUNS = 4; // of a search: the rates of its first runs would flatten later curves
+const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
 const AXIS = 18; // height of the title of an axis
@@ -103,8 +103,12 @@ class Chart {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
     this.figure.hidden = false;
-    waiting.hidden = !isWindow;
-    if (isWindow) waiting.textContent = `The charts show the last ${MOST_RUNS} runs.`;
+    const hasFinal = points.some((one) => one.is_final);
+    waiting.hidden = !isWindow && !hasFinal;
+    waiting.textContent = [
+      isWindow && `The charts show the last ${MOST_RUNS} runs.`,
+      hasFinal && "A flat line shows the final numbers of a run that ended before it could be watched.",
+    ].filter(Boolean).join(" ");
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
@@ -276,18 +280,18 @@ function drawTried() {
   if (bound !== null) {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
     const allowed = `${isTime ? shown(bound / 1e3, "s") : `${digits(bound)} %`} allowed`;
-    add(svg, "text", { x: width - RIGHT, y: y.at(bound) - 5, class: "tick left allowed" }, allowed);
+    add(svg, "text", { x: LEFT + 4, y: y.at(bound) - 5, class: "tick right allowed" }, allowed);
   }
   const place = places(traces.map((trace) => trace.name));
   const rows = traces.map((trace) => {
     const colour = triedColour(trace, place);
     const at = trace.points.map(([load, value]) => [x.at(load), y.at(value)]);
     if (!trace.mark) add(svg, "path", { d: `M${at.join("L")}`, class: `line ${colour}` });
-    trace.points.forEach(([, , number], i) => {
+    trace.points.forEach(([, , number, isBelow], i) => {
       const [across, up] = at[i];
       if (!trace.mark) add(svg, "circle", { cx: across, cy: up, r: 2.5, class: `dot ${colour}` });
       else addSymbol(svg, trace.mark, across, up, colour);
-      if (number) add(svg, "text", { x: across, y: up > TOP + 20 ? up - 8 : up + 18, class: "tick" }, number);
+      if (number) add(svg, "text", { x: across, y: up > TOP + 20 && !isBelow ? up - 8 : up + 18, class: "tick" }, number);
     });
     const row = document.createElement("li");
     if (trace.mark) addSymbol(add(row, "svg", { viewBox: "0 0 16 16" }), trace.mark, 8, 8, colour);

@@ -58,14 +58,23 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     return Heading(title)
 
 
-def step(root: Path, path: str) -> str:
-    """Returns the number of a study's current run, and the time left; '' if the study did not write it."""
+class Step(NamedTuple):
+    text: str = ""
+    """Number of a study's current run, and the time left. Not escaped; empty if the study did not write it."""
+    share: float | None = None
+    """Share of the study's time that has passed; None if its end is unknown."""
+
+
+def step(root: Path, path: str) -> Step:
     with suppress(OSError, HarnessError), reading(path):
         noted = read(root, f"{path}/{run_folder.PROGRESS}")
-        if noted["ends_s"] is None:
-            return str(noted["text"])
-        return f"{noted['text']} {show_wait(max(1.0, noted['ends_s'] - time()))} left in all"
-    return ""
+        text, ends_s = str(noted["text"]), noted["ends_s"]
+        if ends_s is None:
+            return Step(text)
+        left_s, whole_s = max(1.0, ends_s - time()), ends_s - noted["begun_s"]
+        share = max(0.0, 1 - left_s / whole_s) if whole_s > 0 else None
+        return Step(f"{text} {show_wait(left_s)} left in all", share)
+    return Step()
 
 
 def _with_chosen(options: Mapping[str, Any], state: Snapshot | None) -> Mapping[str, Any]:

@@ -1,10 +1,10 @@
-"""Reduces a search's plot of the loads that were tried to the data that live.js draws after each run."""
+"""Reduces the page of a search in progress to its plot of the loads that were tried and its table of runs."""
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.browse import studies
 from harness.browse.index import Entry
@@ -20,19 +20,31 @@ _MARKS: Mapping[str, str] = {
 """Maps a symbol of plotly to a symbol of live.js."""
 
 
-def tried_loads(root: Path, entry: Entry) -> tuple[str, str]:
-    """Returns the title of the plot and its data as JSON; ('', '') if the study has no plot of loads yet."""
+class Tried(NamedTuple):
+    """The loads that a search has tried so far. Each text is empty if there is nothing to show yet."""
+
+    title: str = ""
+    """Title of the plot."""
+    plot: str = ""
+    """Data of the plot as JSON, which live.js draws."""
+    table: str = ""
+    """Table of the runs as HTML, as on the page of the finished search."""
+
+
+def tried_loads(root: Path, entry: Entry) -> Tried:
     if entry.study not in studies.WITH_LINKS:
-        return "", ""
+        return Tried()
     return _read(root, entry.path, entry.study, studies.changed_ns(root, entry))
 
 
 @lru_cache(maxsize=32)
-def _read(root: Path, path: str, study: str, _changed_ns: int) -> tuple[str, str]:
-    """Caches the plot until the study's file changes, because a live page asks for it every second."""
-    entry = Entry(path, "", study=study)
-    figure = next((one for made in studies.articles(root, entry) for one in made.figures), None)
-    return (figure.title, json.dumps(_data(figure), allow_nan=False)) if figure else ("", "")
+def _read(root: Path, path: str, study: str, _changed_ns: int) -> Tried:
+    """Caches the texts until the study's file changes, because a live page asks for them every second."""
+    articles = studies.articles(root, Entry(path, "", study=study), picks=False)
+    table = "".join(line for made in articles for line in made.tail)
+    for figure in (one for made in articles for one in made.figures):
+        return Tried(figure.title, json.dumps(_data(figure), allow_nan=False), table)
+    return Tried(table=table)
 
 
 def _data(figure: Figure) -> Mapping[str, Any]:
@@ -48,11 +60,11 @@ def _data(figure: Figure) -> Mapping[str, Any]:
 
 def _traces(figure: Figure) -> Iterator[Mapping[str, Any]]:
     for trace in figure.data:
+        count = len(trace["x"])
+        texts, places = trace.get("text", [""] * count), trace.get("textposition", [""] * count)
         known = [
-            (x, y, text)
-            for x, y, text in zip(
-                trace["x"], trace["y"], trace.get("text", [""] * len(trace["x"])), strict=True
-            )
+            (x, y, text, place.startswith("bottom"))
+            for x, y, text, place in zip(trace["x"], trace["y"], texts, places, strict=True)
             if x is not None and y is not None
         ]
         if known:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from harness.browse.live.points import begin_of, opening, point
+from harness.browse.live.points import begin_of, opening, point, points_of_ended
 from harness.core.files import PARTIAL
 from harness.run.supervisor.metrics.course import Snapshot
 
@@ -31,6 +31,8 @@ class Past:
         """The latest state that could be read."""
         self.begun: Snapshot | None = None
         """The latest state after a first query. While the next run of a study loads, it belongs to the previous run."""
+        self.begun_in = ""
+        """Folder of the run of `begun`."""
         self.run = ""
         """Folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
@@ -45,6 +47,8 @@ class Past:
         """Name of a phase whose first point is not added yet."""
         self._measured = ""
         """Folder of the latest run whose performance phase was seen."""
+        self._drawn: set[str] = set()
+        """Folders of the runs that have points, without `.partial`."""
 
     def add(self, run: str, state: Snapshot) -> None:
         self._enter(run, state)
@@ -63,6 +67,7 @@ class Past:
         if len(self._recent) < 2:  # a curve needs at least two states
             return
         recent = list(self._recent)
+        self._drawn.add(run.removesuffix(PARTIAL))
         if self._mark is not None:
             self._append(opening(recent, self._origin_s))
         self._append(point(recent, self._origin_s))
@@ -79,7 +84,7 @@ class Past:
             self._mark = _mark(run, state)
         self.state, self.last, self.run = state, state, run
         if state.has_begun:
-            self.begun = state
+            self.begun, self.begun_in = state, run
 
     def _is_drawn(self, state: Snapshot) -> bool:
         """Returns whether the curves continue with the state of `run`. Once all samples are answered, they end, because
@@ -91,6 +96,17 @@ class Past:
     def _is_omitted(self, state: Snapshot) -> bool:
         """Returns whether the state belongs to an accuracy phase after a performance phase of `run`."""
         return state.phase != "performance" and self._measured == self.run
+
+    def has_points_of(self, run: str) -> bool:
+        return run.removesuffix(PARTIAL) in self._drawn
+
+    def add_ended(self, run: str, result: Mapping[str, Any]) -> None:
+        """Adds points for a run that ended before a snapshot of it was read. result: content of its result.json."""
+        begin_s = self.points[-1]["t"] + BETWEEN_RUNS_S if self.points else 0.0
+        self._mark = f"{_name(run)} performance"
+        for one in points_of_ended(result, begin_s):
+            self._append(one)
+        self._drawn.add(run.removesuffix(PARTIAL))
 
     def _append(self, made: Mapping[str, Any]) -> None:
         """Adds a point, whose time must not be earlier than the previous point's time."""
@@ -118,5 +134,9 @@ class Past:
 
 
 def _mark(run: str, state: Snapshot) -> str:
-    name = run.rpartition("/")[2].removesuffix(PARTIAL) if "/" in run else ""
-    return f"{name} {state.phase}".strip()
+    return f"{_name(run)} {state.phase}".strip()
+
+
+def _name(run: str) -> str:
+    """Returns the name of a run within a study; '' for a run outside a study."""
+    return run.rpartition("/")[2].removesuffix(PARTIAL) if "/" in run else ""

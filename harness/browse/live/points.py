@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.config.parse import parse_slos
 from harness.core.units import NS_PER_S
 from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals
 from harness.run.supervisor.metrics.histogram import Histogram
@@ -117,6 +118,43 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
         "charts": {name: series for name, series in charts.items() if series},
         "bounds": {name: series for name, series in bounds.items() if series},
     }
+
+
+def points_of_ended(result: Mapping[str, Any], begin_s: float) -> Sequence[dict[str, Any]]:
+    """Returns the first and the last point of a run that could not be watched. Both have the run's final numbers.
+
+    result: content of result.json. begin_s: time of the run's first query in the charts.
+    """
+    rates, tokens = result.get("throughput_per_s") or {}, result.get("tokens") or {}
+    times_ns = {"": result.get("latency_ns") or {}}
+    times_ns |= {f"{kind.upper()} ": tokens.get(f"{kind}_ns") or {} for kind in ("ttft", "tpot")}
+
+    def times(*kinds: str) -> Series:
+        return _known(
+            {
+                f"{kind}{name}": _seconds(times_ns[kind].get(name))
+                for kind in kinds
+                for name in PERCENTILES
+            }
+        )
+
+    bounds: dict[str, dict[str, float]] = {"latency": {}, "token_times": {}}
+    for slo in parse_slos(result.get("slo") or ""):
+        chart, name = ("token_times" if slo.of else "latency"), slo.name.partition(":")[2]
+        bounds[chart][f"{slo.of.upper()} {name}" if slo.of else slo.name] = slo.bound_ns / NS_PER_S
+    charts = {
+        "rate": _known({"answered": rates.get("completed"), "requested": rates.get("asked")}),
+        "latency": times(""),
+        "tokens": _known({"answered": tokens.get("output_per_s")}),
+        "token_times": times("TTFT ", "TPOT "),
+    }
+    shown = {
+        "charts": {name: series for name, series in charts.items() if series},
+        "bounds": {name: series for name, series in bounds.items() if series},
+        "is_final": True,
+    }
+    took_s = (result.get("queries") or {}).get("took_s") or 1.0
+    return [{"t": round(begin_s + after_s, 3), **shown} for after_s in (0.0, took_s)]
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:

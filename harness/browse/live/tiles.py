@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from harness.browse.live.points import LEAST, quantile_s
+from harness.core.registry import SCENARIOS
+from harness.core.stats import late_allowed
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
+from harness.loadgen.scenario import scenario_named
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
 from harness.run.supervisor.metrics.course import Buckets, Snapshot
+from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
 NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
@@ -24,6 +30,7 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
     times = [*_latencies(state), *_tokens(state, latest)]
     times.sort(key=lambda tile: not (tile.is_good or tile.is_bad))  # times with a bound come first
     found = [one._replace(is_good=one.is_good and not is_disturbed) for one in times]
+    found += _late(state)
     found += _rate(state, latest, many)
     found.append(Tile("Answered", counted(int(state.completed), one, many)))
     waiting = state.totals.waiting
@@ -31,6 +38,23 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
     found.append(Tile("In flight", counted(int(state.in_flight), "sample"), about))
     found.append(Tile("Failed", counted(int(state.failed), one, many), is_bad=state.failed > 0))
     return found
+
+
+def _late(state: Snapshot) -> Iterator[Tile]:
+    """Yields the number of late queries, and how many a VALID run may have. The buckets that contain the bound do not
+    count, so the number is a lower bound.
+    """
+    is_one = state.scenario in SCENARIOS and not scenario_named(state.scenario).by_query
+    if not (is_one and state.planned and state.phase == "performance" and state.totals.bounds_s):
+        return
+    (name, bound_s), *_ = state.totals.bounds_s
+    planned, percentile = int(state.planned), float(name[1:]) / 100
+    first = int(np.searchsorted(EDGES_NS, round(bound_s * NS_PER_S))) + 1
+    late, allowed = sum(state.totals.latency[first:]), late_allowed(planned, percentile)
+    if allowed < 0:
+        return
+    about = f"a VALID run of {planned:,} has at most {allowed:,}"
+    yield Tile("Late so far", f"≥\u202f{counted(late, 'query', 'queries')}", about, late > allowed)
 
 
 def _latencies(state: Snapshot) -> Iterator[Tile]:

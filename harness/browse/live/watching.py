@@ -11,8 +11,8 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 
 from harness.browse.index import Entry, Index, Missing, read_row
-from harness.browse.live.heading import Heading, heading, step
-from harness.browse.live.loads import tried_loads
+from harness.browse.live.heading import Heading, Step, heading, step
+from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS
 from harness.browse.live.snapshots import snapshots
@@ -34,6 +34,9 @@ PATIENCE = 5
 
 MOST_WATCHED = 32
 """Points are stored for at most this many folders. A new folder replaces the folder that was read least recently."""
+
+MOST_RUNS = 4
+"""The charts show at most this many runs of a study (live.js)."""
 
 MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
@@ -139,6 +142,7 @@ class Watching:
                 return past, ""
             run = path
             if past.run not in ("", path) or self._is_search(path):
+                self._add_ended(path, past)
                 inside = self._runs_inside(path)
                 if not inside:
                     past.state = None
@@ -153,6 +157,20 @@ class Watching:
             for state in found:
                 past.add(run, state)
             return past, ""
+
+    def _add_ended(self, path: str, past: Past) -> None:
+        """Adds the latest runs of a study that ended before a snapshot of them was read."""
+        for entry in self._ended_runs(path)[-MOST_RUNS:]:
+            if not past.has_points_of(entry.path):
+                with suppress(OSError, HarnessError), reading(entry.path):
+                    result = read(self._index.root, f"{entry.path}/{run_folder.RESULT}")
+                    past.add_ended(entry.path, result)
+
+    def _ended_runs(self, path: str) -> list[Entry]:
+        """Returns the finished runs in a study's folder, oldest first."""
+        entries = self._index.entries().values()
+        inside = [e for e in entries if e.row is not None and e.path.startswith(f"{path}/")]
+        return [e for e in reversed(inside) if not e.notes_endpoint]
 
     def _past(self, path: str) -> Past:
         with self._lock:
@@ -206,7 +224,7 @@ class Watching:
     def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
         finished = path.removesuffix(PARTIAL)
         verdict = reason = study = None
-        doubts = ""
+        doubts = of_tiles = ""
         is_between = problem == BETWEEN_RUNS
         is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
         if is_stopped:
@@ -220,6 +238,12 @@ class Watching:
         if past.begun is not None:
             is_doubtful = is_past or bool(disturbance or problem)
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
+            of_tiles = "The last run, until its last second" if is_past else ""
+        is_next = is_past and (is_between or past.begun_in != past.run)
+        if is_next and (ended := self._ended_runs(path)):
+            with suppress(OSError, HarnessError), reading(ended[-1].path):
+                *_, shown = self._end(ended[-1].path)
+                of_tiles = f"Final numbers of {ended[-1].path.rpartition('/')[2]}"
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
@@ -233,9 +257,10 @@ class Watching:
             has_stopped=has_stopped,
             is_loading=is_between and not is_stopped,
             is_between=is_between,
-            is_past=is_past,
+            stages=past.begun.stages if past.begun is not None else (),
+            of_tiles=of_tiles if shown and not (verdict or study) else "",
             heading=self._heading(path, state),
-            step="" if is_stopped else step(self._index.root, path),
+            step=Step() if is_stopped else step(self._index.root, path),
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
@@ -263,16 +288,12 @@ class Watching:
         return row["verdict"], reason, row["doubts"], final
 
     def _done(self, path: str) -> str:
-        """Renders a search's last finished runs, newest first, below a plot of the loads that were tried."""
-        entries = self._index.entries()
-        within = (e for e in entries.values() if e.path.startswith(f"{path}/"))
-        entry = entries.get(path)
-        title, plot = tried_loads(self._index.root, entry) if entry else ("", "")
+        """Renders a study's finished runs, for a search below a plot of the loads that were tried."""
+        entry = self._index.entries().get(path)
         return render(
             "done.html",
-            title=title,
-            plot=plot,
-            done=[e.row for e in within if e.row is not None and not e.notes_endpoint],
+            tried=tried_loads(self._index.root, entry) if entry else Tried(),
+            done=[e.row for e in self._ended_runs(path)],
         )
 
 

@@ -132,9 +132,10 @@ def _table(changes: Sequence[Change], other: str) -> str:
         rows.append((*cells, bar(change, scale), verdict_chip(change)))
     *columns, verdicts = change_text.columns(other)
     heads = [*(column.name for column in columns), Html(scale.axis), verdicts.name]
-    return page.aligned_table(
-        heads, rows, [*(bool(column.unit) for column in columns), False, False]
-    )
+    is_number = [*(bool(column.unit) for column in columns), False, False]
+    # Without a ranking, all verdicts would be the same words.
+    shown = len(heads) if any(change.verdict is not None for change in changes) else -1
+    return page.aligned_table(heads[:shown], [row[:shown] for row in rows], is_number[:shown])
 
 
 _KINDS = {BETTER: "better", WORSE: "worse", UNDECIDED: "uncertain"}

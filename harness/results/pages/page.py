@@ -61,11 +61,12 @@ class Html(str):
 
 
 class RunLink(NamedTuple):
-    """A link to the page of a run in `browse`, with a checkbox that picks the run."""
+    """A link to the page of a run in `browse`."""
 
     address: str
     """Already escaped for a URL."""
-    path: str
+    path: str = ""
+    """Path that a checkbox beside the link picks; '' without a checkbox."""
 
 
 class Article(NamedTuple):
@@ -598,11 +599,14 @@ def _coloured(outcome: str) -> Html:
 
 
 def _picked(text: str, run: RunLink) -> Html:
+    link = anchor(text, run.address)
+    if not run.path:
+        return Html(link)
     box = (
         f'<input type="checkbox" form="compare" name="run" value="{escape(run.path)}" '
         f'aria-label="Pick run {escape(text)}">'
     )
-    return Html(f'<span class="whole pick">{box} {anchor(text, run.address)}</span>')
+    return Html(f'<span class="whole pick">{box} {link}</span>')
 
 
 def _sentence(text: str) -> str:

@@ -238,9 +238,14 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     columns = [Column("percentile"), Column("latency", "ns")]
     about += "" if journal else _other_p99(latency, intervals)
     notes: list[str] = []
+    spans = [_interval_cells(intervals.get(name)) for name in PERCENTILES]
     if intervals:
         level = show_percent(intervals["level"])
-        columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
+        if all(one[0] == "-" for one in spans):  # a note states why
+            spans = [one[1:] for one in spans]
+            columns += [Column(f"{level} if independent", "count")]
+        else:
+            columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []
         length_s = (result.get("queries") or {}).get("took_s")
         if kept_up(result):
@@ -249,7 +254,7 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
             notes.append(
                 "No intervals: the rate was too high, so the latency grows with the length of the run."
             )
-    cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
+    cells = [(name, latency[name], *span) for name, span in zip(PERCENTILES, spans, strict=True)]
     rows = [row[: len(columns)] for row in cells]
     return Table("latency", "Latency", about, columns, rows, notes)
 

@@ -281,9 +281,10 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the full run's files into the result folder. If no full run exists, the folder remains `.partial`."""
+        """Gives the folder its final name. If a full run passed, first moves the files of the best one into it."""
         if self._best is None:
-            self._end_early("no load passed")
+            self.folder = self._results.finish(newest=False)
+            self._write_page()
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
@@ -301,11 +302,16 @@ class PeakJob(Study[PeakOptions]):
             status = RunInvalid.exit_status
         if not self._config.no_report:
             from harness.results.pages.report import report
-            from harness.search.peak.page import write
 
             write_page(partial(report, standalone=False), self.folder, None)
-            write_page(write, self.content(), self.folder)
+        self._write_page()
         return status
+
+    def _write_page(self) -> None:
+        if not self._config.no_report:
+            from harness.search.peak.page import write
+
+            write_page(write, self.content(), self.folder)
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
         """Writes the file. If writing fails, prints a line on stderr and returns False."""

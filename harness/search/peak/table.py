@@ -319,7 +319,9 @@ def _summary(content: Content) -> Iterator[str]:
         failed_at = [p["load"] for p in content["probes"] if p["passed"] is False]
         least = min((load for load in failed_at if load is not None), default=None)
         if content["finished"] and least is not None:
-            yield f"no full run passed, down to {show_rate(least)} {unit}: raise --slo"
+            # A warning advises what to do about the machine.
+            end = ", on a machine that was not at rest" if content["warnings"] else ": raise --slo"
+            yield f"no full run passed, down to {show_rate(least)} {unit}{end}"
             yield from (f"{'warning':<12}{text}" for text in content["warnings"])
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
             failed = sum(not p["passed"] for p in judged)

@@ -359,9 +359,12 @@ def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
         "(no 95 % interval: run for at least 30 times this length)"
         in answer_of({**result, "queries": None}).headline
     )
-    # If a run would take more than an hour, the answer recommends --repeats instead.
-    longer = answer_of({**result, "queries": {**result["queries"], "took_s": 130.0}}).headline
-    assert "(no 95 % interval: --repeats 5 gives one)" in longer
+    # If a run would take more than five minutes, five runs of a minute are the better advice.
+    longer = answer_of({**result, "queries": {**result["queries"], "took_s": 11.0}}).headline
+    assert "(no 95 % interval: --config thorough gives one)" in longer
+    # The next step after an INVALID run is to mend the reason.
+    invalid = {**result, "verdict": "INVALID"}
+    assert "interval" not in answer_of(invalid).headline
 
 
 def test_the_length_for_an_interval_is_at_least_that_of_lower_percentiles() -> None:

@@ -255,16 +255,16 @@ def test_concurrency_is_refused_with_user_conf_or_arrivals(refuses: Said) -> Non
     assert "drop --arrivals" in refuses(*SERVER, "--arrivals", "a.csv")
 
 
-def test_folder_stays_partial_if_no_rate_passes(
+def test_a_search_without_a_passing_rate_is_complete(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(System(0.0), *SERVER)[0] == 4
-    content = peak_json("found.partial")
-    assert (content["finished"], content["peak"]) == (True, None)
+    content = peak_json()
+    assert (content["finished"], content["peak"], content["ended_early"]) == (True, None, None)
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
     assert "no full run passed, down to" in out
-    assert not Path("found").exists()
+    assert "found.partial" not in out
     runs = sum(probe["passed"] is not None for probe in content["probes"])
     so_far = next(iter(table.conclusion(content | {"finished": False})))
     assert so_far == f"no peak yet: no full run has passed; {runs} of {runs} runs failed"
@@ -290,7 +290,7 @@ def test_slo_that_no_answer_meets_is_not_searched(
     _first, second = system.configs
     assert {name: getattr(second, name) for name in least} == least
     assert second.queries == 100
-    content = peak_json("found.partial")
+    content = peak_json()
     assert (content["finished"], content["peak"], content["fastest_ns"]) == (True, None, 29_000_000)
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
@@ -305,7 +305,7 @@ def test_bound_below_the_bare_model_ends_the_search_after_one_run(
     system = System(0.0, fastest_ns={1: 29_000_000}, model_ns=25e6)
     status, _ = searched(system, *SERVER)
     assert (status, len(system.configs)) == (4, 1)
-    assert peak_json("found.partial")["fastest_ns"] == 29_000_000
+    assert peak_json()["fastest_ns"] == 29_000_000
     assert "the fastest answer took 29.0 ms and the bound is 10.0 ms" in capsys.readouterr().out
 
 
