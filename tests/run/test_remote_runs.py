@@ -192,11 +192,11 @@ def test_each_mistake_of_a_user_is_reported_in_one_line(
             "--url",
             "http://127.0.0.1:1",
         ),
-        *("--instances", "2", "--insecure"),
+        *("--instances", "2", "--insecure", "--device", "cuda", "--pin"),
     )
     for part in (
         "appears twice",
-        "--instances can only be used with models on this machine",
+        "--instances, --pin and --device can only be used with models on this machine",
         "no --url uses either of them",
     ):
         assert part in several

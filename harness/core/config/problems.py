@@ -187,11 +187,12 @@ def _node_model_problems(options: RunOptions) -> Iterator[str]:
 
 def _given(options: RunOptions, is_meant: Callable[[Mapping[str, Any]], bool]) -> str:
     """Returns the flags that the user set, among the options whose metadata `is_meant` accepts."""
-    return " and ".join(
+    flags = [
         _flag(field)
         for field in fields(RunOptions)
         if is_meant(field.metadata) and _has_effect(field.name, getattr(options, field.name))
-    )
+    ]
+    return " and ".join(filter(None, [", ".join(flags[:-1]), *flags[-1:]]))
 
 
 def _flag(field: Field[Any]) -> str:
