@@ -132,7 +132,7 @@ class Comparisons:
         try:
             with HEAVY, run_files.reading_run("the runs"):
                 named = (
-                    (f"{letter}: {run.name}", run.folder, run.folder.lstat().st_mtime_ns)
+                    (letter, run.folder, run.folder.lstat().st_mtime_ns)
                     for letter, run in sides.items()
                 )
                 drawn = self._drawn_sides(*named)

@@ -235,6 +235,14 @@ def _models(value: object) -> Iterator[str]:
             yield from _models(value.get(key))
 
 
+def tiles_so_far(root: Path, entry: Entry) -> str:
+    """Returns the tiles at the top of a study's page as HTML; '' if the page has none, or has none yet."""
+    if entry.study == "machine":
+        with suppress(OSError, HarnessError), reading(entry.path):
+            return machine_page.peak_tiles(_content(root, entry))
+    return ""
+
+
 def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, Entry]]:
     """Maps the fingerprint of each machine that `machine` measured to the tiles of its peaks, and to the study with
     these peaks: the newest complete study. entries: newest first. Skips folders that cannot be read.

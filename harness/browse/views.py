@@ -23,13 +23,15 @@ from harness.results.pages import report
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import pareto
-from harness.results.pages.runs.rows import Addresses
+from harness.results.pages.runs.rows import Addresses, load_text
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
 """Showing the list calls the endpoints of at most this many unfinished runs."""
 
 MOST_LISTED = 100
+MOST_OTHERS = 5
+"""The page of a study of --repeats links to comparisons with at most this many others."""
 
 FILES: Mapping[str, str] = {
     digests.PAGE: "the report as written at the end of the run",
@@ -169,11 +171,12 @@ class Views:
         return report.plots(run_files.read_files(folder), records.read_samples(folder))
 
     def _run_before(self, entry: Entry) -> str | None:
-        """Returns the path of the previous VALID run with the same workload on the same machine."""
+        """Returns the path of the previous VALID run with the same workload and load on the same machine."""
         ours = entry.row
         if ours is None:
             return None
         same = [*CHOICES.values(), "dataset"]
+        same += ["dataset_digest"]
         same.remove("verdict")
         return next(
             (
@@ -184,6 +187,7 @@ class Views:
                 and other.at < entry.at
                 and other.row["verdict"] == "VALID"
                 and all(other.row[name] == ours[name] for name in same)
+                and load_text(other.row) == load_text(ours)
             ),
             None,
         )
@@ -286,8 +290,27 @@ class Views:
             and any(one.tail for one in articles),
             left_out=max(0, len(inside) - MOST_LISTED),
             files=self._files(path),
+            others=self._other_repeats(entry),
             **plotted(articles),
         )
+
+    def _other_repeats(self, entry: Entry) -> Sequence[str]:
+        """Returns the newest studies of --repeats with the workload of a study of --repeats, which can be compared with
+        it; empty for other studies.
+        """
+        if entry.study != "repeats" or entry.is_unfinished:
+            return ()
+        entries = self._index.entries().values()
+        others = [
+            e for e in entries if e.study == entry.study and not (e.is_unfinished or e.inside)
+        ]
+        about = {
+            e.path: self._summary(e.path, entry.study, studies.changed_ns(self._root, e)).workload
+            for e in others[:MOST_LISTED]
+        }
+        ours = about.get(entry.path)
+        alike = [path for path, text in about.items() if text == ours and path != entry.path]
+        return alike[:MOST_OTHERS]
 
     def compare(self, selection: Selection) -> str:
         return self._comparisons.page(selection)

@@ -59,6 +59,7 @@ class Report(NamedTuple):
                     f"{where} cannot be written ({e.strerror}): free some space there"
                 ) from e
             raise
+        (new.path / run_folder.PROGRESS).unlink(missing_ok=True)
         new.finish(newest=False)
 
     def save(self, content: Content, folder: Path) -> None:

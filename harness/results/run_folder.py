@@ -7,9 +7,9 @@ import weakref
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from time import sleep
+from time import sleep, time
 
-from harness.core.files import PARTIAL, free_name, point_link
+from harness.core.files import PARTIAL, free_name, point_link, write_json
 from harness.errors import ConfigError
 from harness.results.seal import digests
 
@@ -115,6 +115,17 @@ class ResultFolder:
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
         return self.final
+
+
+def note_progress(folder: Path, text: str, begun_s: float, left_s: float | None) -> None:
+    """Writes what a study in progress does, and when it began and will end, for `browse`.
+
+    text: number of the current run or point, followed by `about` or `at most` if the end is known. begun_s: in s since
+    1970.
+    """
+    ends_s = None if left_s is None else time() + left_s
+    with suppress(OSError):  # the study does not need this file
+        write_json(folder / PROGRESS, {"text": text, "begun_s": begun_s, "ends_s": ends_s})
 
 
 def _locked(folder: Path) -> int:

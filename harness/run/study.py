@@ -150,13 +150,7 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _note_progress(self, text: str, left_s: float | None) -> None:
-        """Writes the number of the current run, and when the study began and will end, for `browse`. text: as in
-        `Progress`.
-        """
-        ends_s = None if left_s is None else time.time() + left_s
-        noted = {"text": text, "begun_s": self._begun_s, "ends_s": ends_s}
-        with suppress(OSError):  # the study does not need this file
-            files.write_json(self.folder / run_folder.PROGRESS, noted)
+        run_folder.note_progress(self.folder, text, self._begun_s, left_s)
 
     def _end_early(self, reason: str) -> None:
         """Adds the reason why the study ended before it was complete to its file, if it has one."""
@@ -342,7 +336,7 @@ def verdict_text(run: Mapping[str, Any], shared: Sequence[str], mark: str = "") 
 
 def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if codes := shared_doubts(runs):
-        yield f"{'doubt':<12}{', '.join(codes)} in all {len(runs)} runs"
+        yield f"{'doubt':<12}{' '.join(codes)} in all {len(runs)} runs"
 
 
 NOT_AT_REST = "not at rest"

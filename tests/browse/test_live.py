@@ -293,18 +293,12 @@ def test_a_search_is_watched_over_all_its_runs(
     state, listed, points, between, end = asyncio.run(watch())
     assert "performance" in state
     assert listed.startswith("event: done")
-    begun, ended, *drawn = pointed(points)
+    ended, *drawn = pointed(points)
     # A run that ended before it could be watched has its final numbers in the charts.
-    assert (begun["mark"], begun["is_final"], ended["is_final"]) == (
-        "01-calibration performance",
-        True,
-        True,
-    )
+    assert (ended["mark"], ended["is_final"]) == ("01-calibration performance", True)
     result = json.loads((results / "server/result.json").read_text())
-    assert begun["charts"] == ended["charts"]
     p99_s = result["latency_ns"]["p99"] / 1e9
-    assert begun["charts"]["latency"]["p99"] == pytest.approx(p99_s, rel=1e-3)
-    assert ended["t"] - begun["t"] == pytest.approx(result["queries"]["took_s"], abs=1e-2)
+    assert ended["charts"]["latency"]["p99"] == pytest.approx(p99_s, rel=1e-3)
     assert drawn[0]["mark"] == "night performance"
     assert watching.NOT_WRITTEN in between  # no process holds the lock of this folder
     assert "Final numbers of 01-calibration" in between

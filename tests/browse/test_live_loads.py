@@ -48,5 +48,9 @@ def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
     content: Any = {"unit": "queries/s", "probes": [{"load": x, "passed": y} for x, y in tried]}
     shown = "no peak (short runs passed up to 1,223, 1,454 queries/s failed)"
     assert table.tried_text(content) == shown
+    # A load that passed in a short run failed at full length.
+    content["probes"] += [{"load": 1223.0, "passed": False}]
+    shown = "no peak (short runs passed up to 1,223, 1,223 queries/s failed at full length)"
+    assert table.tried_text(content) == shown
     content["probes"] = []
     assert table.tried_text(content) == "no peak"

@@ -47,7 +47,7 @@ def test_the_late_queries_stand_next_to_those_that_a_valid_run_may_have(
     state = look(1.0, latency=latency, bounds_s=[("p99", 0.05)], planned=2010.0)
     tile = shown(state)["Late so far"]
     assert (tile.number, tile.is_bad) == (f"≥\u202f{late} queries", is_bad)
-    assert tile.about == "a VALID run of 2,010 has at most 10"
+    assert tile.about == "a VALID run of 2,010 has at most 10 (with LoadGen's margin)"
     # Neither an accuracy phase nor a run without a bound is judged.
     assert "Late so far" not in shown(state._replace(phase="accuracy"))
     assert "Late so far" not in shown(look(1.0, latency=latency, planned=2010.0))

@@ -107,7 +107,7 @@ class Chart {
     waiting.hidden = !isWindow && !hasFinal;
     waiting.textContent = [
       isWindow && `The charts show the last ${MOST_RUNS} runs.`,
-      hasFinal && "A flat line shows the final numbers of a run that ended before it could be watched.",
+      hasFinal && "A dot shows the final numbers of a run that ended before it could be watched.",
     ].filter(Boolean).join(" ");
     const width = Math.max(this.svg.clientWidth, 240);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);

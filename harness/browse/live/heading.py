@@ -34,6 +34,8 @@ class Heading(NamedTuple):
     """The result of a study so far; empty for a run."""
     judged: Sequence[str] = ()
     """Words of the badges of a study."""
+    tiles: str = ""
+    """The result of a study so far as tiles, as HTML; replaces `so_far`."""
 
 
 def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
@@ -44,7 +46,10 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     if entry is not None and entry.study is not None:
         about = studies.summary(root, entry)
         return Heading(
-            f"{entry.study} · {about.workload}", so_far=about.outcome, judged=about.judged.words
+            f"{entry.study} · {about.workload}",
+            so_far=about.outcome,
+            judged=about.judged.words,
+            tiles=studies.tiles_so_far(root, entry),
         )
     if entry is None or entry.row is None:
         return Heading()

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from harness.browse.live.points import begin_of, opening, point, points_of_ended
+from harness.browse.live.points import begin_of, opening, point, point_of_ended
 from harness.core.files import PARTIAL
 from harness.run.supervisor.metrics.course import Snapshot
 
@@ -101,11 +101,10 @@ class Past:
         return run.removesuffix(PARTIAL) in self._drawn
 
     def add_ended(self, run: str, result: Mapping[str, Any]) -> None:
-        """Adds points for a run that ended before a snapshot of it was read. result: content of its result.json."""
+        """Adds a point for a run that ended before a snapshot of it was read. result: content of its result.json."""
         begin_s = self.points[-1]["t"] + BETWEEN_RUNS_S if self.points else 0.0
         self._mark = f"{_name(run)} performance"
-        for one in points_of_ended(result, begin_s):
-            self._append(one)
+        self._append(point_of_ended(result, begin_s))
         self._drawn.add(run.removesuffix(PARTIAL))
 
     def _append(self, made: Mapping[str, Any]) -> None:

@@ -120,10 +120,10 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     }
 
 
-def points_of_ended(result: Mapping[str, Any], begin_s: float) -> Sequence[dict[str, Any]]:
-    """Returns the first and the last point of a run that could not be watched. Both have the run's final numbers.
+def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
+    """Returns the final numbers of a run that could not be watched as one point, which the charts draw as a dot.
 
-    result: content of result.json. begin_s: time of the run's first query in the charts.
+    result: content of result.json. begin_s: time of the point in the charts.
     """
     rates, tokens = result.get("throughput_per_s") or {}, result.get("tokens") or {}
     times_ns = {"": result.get("latency_ns") or {}}
@@ -148,13 +148,12 @@ def points_of_ended(result: Mapping[str, Any], begin_s: float) -> Sequence[dict[
         "tokens": _known({"answered": tokens.get("output_per_s")}),
         "token_times": times("TTFT ", "TPOT "),
     }
-    shown = {
+    return {
+        "t": round(begin_s, 3),
         "charts": {name: series for name, series in charts.items() if series},
         "bounds": {name: series for name, series in bounds.items() if series},
         "is_final": True,
     }
-    took_s = (result.get("queries") or {}).get("took_s") or 1.0
-    return [{"t": round(begin_s + after_s, 3), **shown} for after_s in (0.0, took_s)]
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:

@@ -53,7 +53,7 @@ def _late(state: Snapshot) -> Iterator[Tile]:
     late, allowed = sum(state.totals.latency[first:]), late_allowed(planned, percentile)
     if allowed < 0:
         return
-    about = f"a VALID run of {planned:,} has at most {allowed:,}"
+    about = f"a VALID run of {planned:,} has at most {allowed:,} (with LoadGen's margin)"
     yield Tile("Late so far", f"≥\u202f{counted(late, 'query', 'queries')}", about, late > allowed)
 
 

@@ -22,6 +22,7 @@ from harness.machine.characterise.hygiene import Fact
 from harness.machine.characterise.session import Planned
 from harness.machine.characterise.timing import Plan
 from harness.machine.characterise.versions import versions_of
+from harness.results import run_folder
 from harness.results.pages import tables as text_tables
 from harness.run.progress import Pace, Progress
 from harness.run.study import show_result
@@ -103,7 +104,7 @@ def _measure(
             say(f"doubt: {warning}")
         about_s = min(session.expected_s(points, plan), within_s)
         say(f"{counted(len(points), 'point')} to measure, about {show_wait(about_s)}")
-    pace, begun_s = Pace(), time.monotonic()
+    pace, begun_s, started_s = Pace(), time.monotonic(), time.time()
     end_s = begun_s + within_s
     with Progress(quiet=quiet) as progress:
         done = 0
@@ -121,6 +122,8 @@ def _measure(
             if left_s is not None:
                 left_s = max(0.0, min(left_s, end_s - time.monotonic()))
             progress.show(name, share=done / len(points), left_s=left_s)
+            text = f"point {min(done + 1, len(points))} of {len(points)}: {name}{', about' if left_s is not None else ''}"
+            run_folder.note_progress(folder, text, started_s, left_s)
     REPORT.save(content, folder)
 
 

@@ -461,11 +461,13 @@ def _rows(lines: Iterable[str]) -> list[tuple[str | None, str]]:
 
 
 def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
-    if defined := [
-        (label, with_meanings(text) if label == "doubt" else text)
-        for label, text in rows
-        if label is not None
-    ]:
+    defined: list[tuple[str, str]] = []
+    for label, text in rows:
+        if label == "doubt" and defined and defined[-1][0] == label:  # all doubts stand in one row
+            defined[-1] = label, Html(f"{defined[-1][1]} · {with_meanings(text)}")
+        elif label is not None:
+            defined.append((label, with_meanings(text) if label == "doubt" else text))
+    if defined:
         yield facts(defined)
     yield from (f"<p>{_html(text)}</p>" for label, text in rows if label is None)
 

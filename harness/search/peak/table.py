@@ -285,7 +285,10 @@ def tried_text(content: Content) -> str:
     passed = [one["load"] or 0.0 for one in probes if one["passed"] is True]
     failed = [one["load"] or 0.0 for one in probes if one["passed"] is False]
     parts = [f"short runs passed up to {show_rate(max(passed))}"] if passed else []
-    parts += [f"{show_rate(min(failed))} {content['unit']} failed"] if failed else []
+    # A load that passes in a short run may fail at full length.
+    is_longer = bool(passed and failed) and min(failed) <= max(passed)
+    length = " at full length" if is_longer else ""
+    parts += [f"{show_rate(min(failed))} {content['unit']} failed{length}"] if failed else []
     return f"no peak ({', '.join(parts)})" if parts else "no peak"
 
 

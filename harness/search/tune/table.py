@@ -9,7 +9,7 @@ from harness.core.units import counted
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
-from harness.search.tune.content import Content, GainEntry, LayoutEntry, RunEntry
+from harness.search.tune.content import Content, FinalistEntry, GainEntry, LayoutEntry, RunEntry
 from harness.search.tune.decision import ALIKE_PLANS
 from harness.search.tune.screening import NOT_TRIED
 
@@ -103,10 +103,16 @@ def against(gain: GainEntry | None) -> str:
 
 
 def headline(content: Content) -> str:
-    """States the plan to take and its measured number, or that no plan meets the SLO."""
-    kind = f", {'the closest plan' if missed_slo(content) else 'the plan to take'}"
-    chosen = f"{kind}; a plan is instances x threads" if content["taken"] is not None else ""
-    return f"{outcome(content)}{chosen}"
+    """States the plan to take and its measured number, or that no plan meets the SLO or is shown to be better."""
+    if content["taken"] is None:
+        return outcome(content)
+    missed, default = missed_slo(content), _default(content)
+    kind = "the closest plan" if missed else "the plan to take"
+    if default is not None and default["plan"] == content["taken"] and not missed:
+        kind = "which is the plan without tuning"
+    elif not missed and is_unproven(content):
+        kind = "which has the best mean"
+    return f"{outcome(content)}, {kind}; a plan is instances x threads"
 
 
 def outcome(content: Content) -> str:
@@ -118,8 +124,32 @@ def outcome(content: Content) -> str:
     taken = content["taken"]
     plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
     number = f"{aim.what} {aim.show(means[plan])} with {plan}"
-    missed = missed_slo(content)
+    missed, default = missed_slo(content), _default(content)
+    if default is not None and not missed and is_unproven(content):
+        return f"no plan is shown to be better than {default['plan']}, the plan without tuning: {number}"
     return ": ".join(filter(None, (missed, "" if taken else "best plan so far", number)))
+
+
+def is_unproven(content: Content) -> bool:
+    """Returns whether the chosen plan may be no better than the plan without tuning. A plan that meets the SLO is better
+    than one that misses it.
+    """
+    over = content.get("taken_over_default")
+    if content["taken"] is None or over is None or _default_misses(content):
+        return False
+    return over["low"] <= 1 <= over["high"]
+
+
+def _default_misses(content: Content) -> bool:
+    """Returns whether only the chosen plan, and not the plan without tuning, meets the SLO."""
+    default, taken, means = _default(content), content["taken"], _means(content)
+    if default is None or default["plan"] not in means or taken is None:
+        return False
+    return means[taken] <= bound_ns(content) < means[default["plan"]]
+
+
+def _default(content: Content) -> FinalistEntry | None:
+    return next((one for one in content["finalists"] if one["is_default"]), None)
 
 
 def missed_slo(content: Content) -> str:
@@ -151,7 +181,7 @@ def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[st
 def _gain(content: Content) -> str:
     """States how much better the chosen plan is than a plan without tuning."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
-    default = next((one for one in content["finalists"] if one["is_default"]), None)
+    default = _default(content)
     if default is None:
         return "not measured: the plan without tuning was not judged"
     if taken is None or default["plan"] == taken:
@@ -161,7 +191,9 @@ def _gain(content: Content) -> str:
         return f"not measured for {default['plan']}, the plan without tuning: {why}"
     format_ = ".3f" if over["high"] < 10 else ".3g"
     span = f"{over['low']:{format_}} to {over['high']:{format_}}"
-    if over["low"] <= 1 <= over["high"]:
+    if _default_misses(content):
+        return f"{taken} meets {content['slo']}, but {default['plan']}, the plan without tuning, misses it"
+    if is_unproven(content):
         return (
             f"not shown, so keep your present options: {taken} is {span} times as good as "
             f"{default['plan']}, the plan without tuning ({over['rounds']} rounds)"

@@ -12,7 +12,9 @@ from harness.explain.machine import page, record, tables
 from harness.explain.machine.job import REPORT
 from harness.machine.characterise import session
 from harness.machine.characterise.database import Database
+from harness.results import run_folder
 from harness.results.pages.tables import show_cell
+from harness.results.run_folder import PROGRESS
 from tests.builders.refusals import Said
 
 FILL = """
@@ -96,6 +98,26 @@ def test_stored_files_and_the_database_give_the_same_numbers_again(prints: Said)
     point = first["points"]["fill.py:Fill/4096"]
     assert point["per_s"] == pytest.approx(4096 / point["median_ns"] * 1e9)
     assert len(point["repetitions_ns"]) == 3
+
+
+def test_a_measurement_in_progress_notes_its_point_for_browse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: the live page of `machine` had neither a bar nor the time left."""
+    noted: list[tuple[str, float | None]] = []
+
+    def note(folder: Path, text: str, begun_s: float, left_s: float | None) -> None:
+        write(folder, text, begun_s, left_s)
+        assert (folder / PROGRESS).is_file()
+        noted.append((text, left_s))
+
+    write = run_folder.note_progress
+    monkeypatch.setattr(run_folder, "note_progress", note)
+    assert machine(["--benchmark", "fill.py:Fill", "--filter", "^fill", "--out", "r", *QUICK]) == 0
+    first, *_, last = noted
+    assert first == ("point 1 of 2: fill.py:Fill/4096", None)
+    assert last[0].startswith("point 2 of 2: fill.py:Fill/1048576, about")
+    assert not (Path("r") / PROGRESS).exists()
 
 
 def test_a_point_is_in_its_file_before_the_database_may_fail(

@@ -44,20 +44,16 @@ def gathered(members: Sequence[Member]) -> list[Configuration]:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Returns a distinct name for each configuration. A setting is part of a name only if the settings before it do not
-    distinguish two configurations.
-    """
+    """Returns a distinct name for each configuration. The names have the settings that differ, until they are distinct."""
     found = [_settings(row) for row in rows]
     names: list[list[str]] = [[] for _ in rows]
     for setting in dict.fromkeys(key for one in found for key in one):
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for i, name in enumerate(names):
-            alike.setdefault(tuple(name), []).append(i)
-        for places in alike.values():
-            if len({found[i].get(setting) for i in places}) > 1:
-                for i in places:
-                    if setting in found[i]:  # the settings of an old run are unknown
-                        names[i].append(_named(setting, found[i][setting]))
+        if len(set(map(tuple, names))) == len(rows):
+            break
+        if len({one.get(setting) for one in found}) > 1:
+            for name, one in zip(names, found, strict=True):
+                if setting in one:  # the settings of an old run are unknown
+                    name.append(_named(setting, one[setting]))
     joined = [" · ".join(name) or _label(row) for name, row in zip(names, rows, strict=True)]
     return [
         f"{name} · {named(row)}" if joined.count(name) > 1 else name

@@ -11,7 +11,6 @@ from harness.results.evidence.between_runs import EXTREME, SMALLEST_CHANGE
 from harness.results.numbers import Number
 from harness.results.pages.heading import subject
 from harness.results.pages.page import Article, Figure, Html, aligned_table
-from harness.results.pages.plots import tall
 from harness.results.pages.runs.configurations import (
     Configuration,
     Member,
@@ -44,6 +43,12 @@ _LEAST_SPAN = 0.02
 
 _MOST_NAMED = 12
 """A plot of more configurations has no legend, which would be longer than the plot; hovering names a mark."""
+
+_STRIP_REM, _ROW_REM = 5.0, 1.7
+"""Height of the axis of a plot with a row per configuration, and of a row."""
+
+_FRONT, _GREY = "#1a7f37", "#57606a"
+"""Colours of a configuration on the front, and of another."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 
@@ -224,11 +229,14 @@ def _strip(
 ) -> Figure:
     """Draws one number with a row per configuration."""
     data = []
-    for one, better in zip(found, beaten_by, strict=True):
+    for one, better in _ranked(found, beaten_by):
         if name in one.numbers:
             mark = _mark(one, name, name, addresses, on_front=better is None)
             del mark["error_y"]
-            data.append({**mark, "y": [escape(one.name)]})
+            colour = {"color": _FRONT if better is None else _GREY}
+            marker = {**mark["marker"], **colour}
+            error = {**mark["error_x"], **colour}
+            data.append({**mark, "y": [escape(one.name)], "marker": marker, "error_x": error})
     return Figure(
         f"{words(name)} of each configuration",
         "Filled: on the front. A bar shows the range of the repeats.",
@@ -238,7 +246,7 @@ def _strip(
             "yaxis": {"title": "", "type": "category", "autorange": "reversed", "dtick": 1},
             "showlegend": False,
         },
-        tall(len(data)) / 2,
+        _STRIP_REM + _ROW_REM * len(data),
     )
 
 
@@ -318,20 +326,27 @@ def _axis(name: str, found: Sequence[Configuration]) -> Mapping[str, Any]:
     return {"title": title, **span} | (limits(name, values) if name.startswith("accuracy") else {})
 
 
+def _ranked(
+    found: Sequence[Configuration], beaten_by: Sequence[Configuration | None]
+) -> list[tuple[Configuration, Configuration | None]]:
+    """Puts the front first, and on it the best configuration by the first number."""
+    name = _names(found)[0]
+
+    def order(pair: tuple[Configuration, Configuration | None]) -> tuple[bool, float]:
+        number = pair[0].numbers.get(name)
+        value = math.inf if number is None else number.value
+        best_first = -value if number is not None and number.higher_is_better else value
+        return pair[1] is not None, best_first
+
+    return sorted(zip(found, beaten_by, strict=True), key=order)
+
+
 def _table(
     found: Sequence[Configuration],
     beaten_by: Sequence[Configuration | None],
     addresses: Addresses,
 ) -> str:
     names = _names(found)
-
-    def order(pair: tuple[Configuration, Configuration | None]) -> tuple[bool, float]:
-        """Puts the front first, and on it the best configuration by the first number."""
-        number = pair[0].numbers.get(names[0])
-        value = math.inf if number is None else number.value
-        best_first = -value if number is not None and number.higher_is_better else value
-        return pair[1] is not None, best_first
-
     rows = [
         (
             one.name,
@@ -339,7 +354,7 @@ def _table(
             _runs(one, addresses),
             *(_cell(one.numbers.get(name)) for name in names),
         )
-        for one, better in sorted(zip(found, beaten_by, strict=True), key=order)
+        for one, better in _ranked(found, beaten_by)
     ]
     heads = ("configuration", "front", "runs", *map(words, names))
     is_number = [False] * 3 + [True] * len(names)

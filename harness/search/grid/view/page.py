@@ -237,6 +237,8 @@ def key(ways: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Any]]:
     """Yields legend entries for the values of each axis, because an entry for each combination would fill the plot. A
     value whose colour or dash is already in use is also drawn with a mark. ways: as in `_ways`.
     """
+    if len(ways) < 2:  # a single line needs no name
+        return
     looks, first = looks_of(ways), dict[tuple[int, str], Look]()
     for label, way in ways.items():
         for axis, name in enumerate(way):
