@@ -131,9 +131,7 @@ def outcome(content: Content) -> str:
 
 
 def is_unproven(content: Content) -> bool:
-    """Returns whether the chosen plan may be no better than the plan without tuning. A plan that meets the SLO is better
-    than one that misses it.
-    """
+    """Returns whether the chosen plan may be no better than the plan without tuning, although both meet the SLO."""
     over = content.get("taken_over_default")
     if content["taken"] is None or over is None or _default_misses(content):
         return False
