@@ -356,6 +356,6 @@ def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
         return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {counts}; {left_out.total():,} more are allowed in a rehearsal, which may be "
-        f"short, use other data, run on one machine and be marked: {rules}"
+        f"{verdict}, as a rehearsal: {counts}; {left_out.total():,} more are allowed in a rehearsal, which is "
+        f"short, has other data and one machine, and is marked as a rehearsal: {rules}"
     )

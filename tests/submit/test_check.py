@@ -256,8 +256,8 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
     assert out.endswith("\nnot passed: 6 results, 2 findings\n")
     # Bug: the list also contained both findings, without the word "passed".
     assert printed(tree, 0, "--rehearsal") == (
-        "passed, as a rehearsal: 6 results, 0 findings; 2 more are allowed in a rehearsal, which may be short, "
-        "use other data, run on one machine and be marked: rehearsal, too-short\n"
+        "passed, as a rehearsal: 6 results, 0 findings; 2 more are allowed in a rehearsal, which is short, "
+        "has other data and one machine, and is marked as a rehearsal: rehearsal, too-short\n"
     )
     said = json.loads(printed(tree, 0, "--rehearsal", "--json"))
     assert (said["passed"], said["findings"]) == (True, [])
