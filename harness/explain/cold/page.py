@@ -15,6 +15,7 @@ from harness.results.pages.plots import bars_in_rows
 from harness.results.pages.tables import Cell, Table, show_cell, with_intervals
 
 PAGE = "cold.html"
+_ALL = (*summary.OUTSIDE, *summary.PHASES)
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -34,12 +35,13 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if len(content["starts"]) > 1:
         yield phases(
             "The first answer, by format",
-            "Mean time of each phase of a cold start, from the start of the process, for each way to store the model.",
+            "Mean time of each phase of a cold start after the import of the framework, for each way to store the model.",
             {
                 f"{one['name']}, {one['backend']}": one[COLD] or one[WARM]
                 for one in content["starts"]
                 if one[COLD] or one[WARM]
             },
+            summary.PHASES,
         )
     if any(one["rounds"] for one in content["sharing"]):
         yield sharing(content["sharing"])
@@ -69,8 +71,12 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
-    """Draws the phases as bars from the start of the process. trials: trials by bar name, from top to bottom."""
+def phases(
+    title: str, about: str, trials: Mapping[str, Any], drawn: Sequence[summary.Phase] = _ALL
+) -> Figure:
+    """Draws phases as bars. trials: trials by bar name, from top to bottom. drawn: the phases, which follow one another;
+    by default, all from the start of the process.
+    """
     times = [
         {phase: summary.one(one, phase.key) for phase in summary.OUTSIDE}
         | dict(summary.phase_times(one))
@@ -78,7 +84,7 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
     ]
     series = {
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]
-        for phase in (*summary.OUTSIDE, *summary.PHASES)
+        for phase in drawn
     }
     return bars_in_rows(title, about, {"title": "time, ms"}, list(trials), series, "stack")
 

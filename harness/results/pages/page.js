@@ -294,7 +294,7 @@ function tabulate(fold, figure) {
   const cells = (row, kind) => row.map((value) => {
     const cell = document.createElement(kind);
     const plain = Array.isArray(value) ? value.join(" ") : value ?? "";
-    cell.textContent = typeof plain === "number" ? shownNumber(plain, 6) : plain;
+    cell.textContent = typeof plain === "number" ? shownNumber(plain, 4) : plain;
     if (kind === "th") cell.scope = "col";
     return cell;
   });
@@ -304,9 +304,10 @@ function tabulate(fold, figure) {
     // An entry of the legend without points has the value null.
     trace.x.flatMap((value, i) => value === null ? [] : [[trace.name, x(value), trace.y[i]]]));
   const table = document.createElement("table");
-  table.createTHead().insertRow().append(...cells(["line", title("xaxis"), title("yaxis")], "th"));
+  const first = new Set(rows.map(([name]) => name)).size > 1 ? 0 : 1; // a single line needs no name
+  table.createTHead().insertRow().append(...cells(["line", title("xaxis"), title("yaxis")].slice(first), "th"));
   const body = table.createTBody();
-  for (const row of rows) body.insertRow().append(...cells(row, "td"));
+  for (const row of rows) body.insertRow().append(...cells(row.slice(first), "td"));
   const scroll = document.createElement("div");
   scroll.className = "scroll data";
   scroll.append(table);

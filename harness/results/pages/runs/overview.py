@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.core.units import counted
 from harness.results.pages.page import Article, anchor, table, with_meanings
-from harness.results.pages.runs.rows import Addresses, Row, linked, main_text
+from harness.results.pages.runs.rows import Addresses, Row, all_linked, main_text
 
 MOST = 12
 """Largest number of groups drawn on a page, because each group has several plots."""
@@ -103,10 +103,10 @@ def _single(
     if not found:
         return
     yield f"<details{' open' if is_all else ''}><summary>{counted(len(found), page.single)} with a single {page.unit}</summary>"
-    rows = [
-        (title, linked(row, addresses), with_meanings(row["verdict"]), main_text(row))
-        for title, members in found.items()
-        for row in map(page.row, members)
-    ]
+    rows = []
+    for title, members in found.items():
+        own = [page.row(member) for member in members]
+        newest = main_text(own[0]) + (" in the newest" if len(own) > 1 else "")
+        rows.append((title, all_linked(own, addresses), with_meanings(own[0]["verdict"]), newest))
     yield table((page.single, "run", "verdict", "result"), rows, cards=True)
     yield "</details>"

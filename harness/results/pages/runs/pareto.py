@@ -24,8 +24,8 @@ from harness.results.pages.runs.rows import (
     UNKNOWN,
     Addresses,
     Row,
+    all_linked,
     exact_load,
-    linked,
     load_text,
     numbers,
     shown,
@@ -351,7 +351,7 @@ def _table(
         (
             one.name,
             "on the front" if better is None else f"beaten by {better.name}",
-            _runs(one, addresses),
+            all_linked([row for row, _ in one.runs], addresses),
             *(_cell(one.numbers.get(name)) for name in names),
         )
         for one, better in _ranked(found, beaten_by)
@@ -359,18 +359,6 @@ def _table(
     heads = ("configuration", "front", "runs", *map(words, names))
     is_number = [False] * 3 + [True] * len(names)
     return aligned_table(heads, rows, is_number, cards=True, sortable=True)
-
-
-def _runs(one: Configuration, addresses: Addresses) -> Html:
-    """Returns the links to the runs of a configuration, which are folded if there are several."""
-    links = [linked(row, addresses) for row, _ in one.runs]
-    shown_links = [link if isinstance(link, Html) else escape(link) for link in links]
-    if len(links) == 1:
-        return Html(shown_links[0])
-    return Html(
-        f'<data value="{len(links)}"></data><details><summary>{len(links)} runs</summary>'
-        f"{'<br>'.join(shown_links)}</details>"
-    )
 
 
 def _cell(number: Number | None) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_folder
 from harness.results.numbers import Number, deciding_number
 from harness.results.numbers import numbers as numbers_of
-from harness.results.pages.page import address, anchor
+from harness.results.pages.page import Html, address, anchor
 from harness.results.pages.words import words
 
 Row = Mapping[str, Any]
@@ -94,6 +95,18 @@ def linked(row: Row, addresses: Addresses) -> str:
     """Returns the name of a run, with a link to the run's page if the page exists."""
     found = addresses(row)
     return named(row) if found is None else anchor(named(row), found)
+
+
+def all_linked(rows: Sequence[Row], addresses: Addresses) -> Html:
+    """Returns the links to runs, which are folded if there are several."""
+    links = [linked(row, addresses) for row in rows]
+    shown_links = [link if isinstance(link, Html) else escape(link) for link in links]
+    if len(links) == 1:
+        return Html(shown_links[0])
+    return Html(
+        f'<data value="{len(links)}"></data><details><summary>{len(links)} runs</summary>'
+        f"{'<br>'.join(shown_links)}</details>"
+    )
 
 
 def named(row: Row) -> str:
