@@ -3,13 +3,13 @@
 const PLACES = {
   p50: 0, p90: 1, p99: 2, slowest: 3,
   issue_delay: 0, "issue delay": 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
-  answered: 0, requested: 1, "measured process": 0, "all processes": 6, stolen: 1, "taken by the host": 1,
+  answered: 0, requested: 1, "measured process": 0, "all processes": 6, "other programs": 6, stolen: 1, "taken by the host": 1,
 };
 
 /* Returns the fixed place of a name; undefined for other names. The sides of a comparison ("B: run") have one colour in
  * all comparisons of a page. */
 function fixedPlace(name) {
-  return /^[A-H]: /.test(name) ? name.charCodeAt(0) - "A".charCodeAt(0) : PLACES[name];
+  return /^[A-H](: |$)/.test(name) ? name.charCodeAt(0) - "A".charCodeAt(0) : PLACES[name];
 }
 
 /* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */

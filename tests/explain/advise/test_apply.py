@@ -88,7 +88,15 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
 
 def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
     """Bug: advise.html omitted both `take it` and `prove it`."""
-    fast = one("off")
+    timed = {
+        "question": "Q2",
+        "now_ns": 2e6,
+        "predicted_ns": 1e6,
+        "gain": 0.5,
+        "within": None,
+        "clock": "wall",
+    }
+    fast = one("off") | timed
     document: Any = {
         "advice": [fast],
         "now": SEQUENTIAL.format(graph="basic", precision="file"),

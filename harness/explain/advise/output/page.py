@@ -20,8 +20,8 @@ _MOST_LAYERS = 12
 """The plot shows at most this many layers, the slowest ones. advise.json has all of them."""
 
 _MOST_TENSORS = 12
-_OPEN = "advice"
-"""Key of the table that is not folded."""
+_LEAST_GAIN = -1.0
+"""A plot of gains ends at twice the time, because one bad setting would squeeze the others."""
 
 _LONGEST_OPERATORS = 24
 """Maximum number of characters of a layer's operators in a plot."""
@@ -76,11 +76,13 @@ def figures(advice: Content) -> Iterator[Figure]:
 
 
 def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
+    realised = [one["realised"]["gain"] for one in ranked if one["realised"]]
+    is_cut = min(realised, default=0.0) < _LEAST_GAIN
     made = bars_in_rows(
         "Advice: predicted and realised",
-        "Share of the time saved; a negative share means slower. A thin line is the 95 % interval, which is cut off at "
-        "-100 %; if it contains 0, the gain is undecided.",
-        {"title": "time saved, %"},
+        "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
+        "gain is undecided. Bars and intervals are cut off at -100 %.",
+        {"title": "time saved, %", **({"range": [_LEAST_GAIN * 105, 105]} if is_cut else {})},
         [one["change"] for one in ranked],
         {
             "predicted": [one["gain"] * 100 for one in ranked],
@@ -101,7 +103,7 @@ def _whiskers(measured: Sequence[Realised]) -> Mapping[str, Any]:
     below, above = [], []
     for one in measured:
         low, high = (share_saved(end) if end else one["gain"] for end in (one["low"], one["high"]))
-        below.append(rounded((one["gain"] - max(low, min(one["gain"], -1.0))) * 100))
+        below.append(rounded((one["gain"] - max(low, min(one["gain"], _LEAST_GAIN))) * 100))
         above.append(rounded((high - one["gain"]) * 100))
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "width": 4}
 
@@ -172,14 +174,16 @@ def _head(advice: Content, folder: Path) -> Iterator[str]:
     for label, command in apply.commands(advice, folder):
         lines = command.replace(" && ", " &&\n")
         yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(lines)}"
-    for one in advice["questions"]:
-        asked = escape(f"{one['question']} {one['asked']}")
-        yield f"<p><strong>{asked}</strong><br>{escape(one['answer'])}</p>"
+    yield from page.section(advise_report.advice_table(advice), cards=True)
 
 
 def _tail(advice: Content) -> Iterator[str]:
-    for one in advise_report.tables(advice):
-        yield from page.section(one, is_folded=one.key != _OPEN, cards=True)
+    yield "<h2>Questions</h2>"
+    for asked in advice["questions"]:
+        question = escape(f"{asked['question']} {asked['asked']}")
+        yield f"<p><strong>{question}</strong><br>{escape(asked['answer'])}</p>"
+    for one in advise_report.other_tables(advice):
+        yield from page.section(one, is_folded=True, cards=True)
     path = advice["lower_bound"]["path"]
     yield "<h2>Critical path</h2>"
     yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {counted(len(path), 'layer')}.</p>"

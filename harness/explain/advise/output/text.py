@@ -55,9 +55,11 @@ def _why_no_part(advice: Content, name: str) -> str:
     return part.get("failed") or "" if isinstance(part, Mapping) else ""
 
 
-def tables(advice: Content) -> Iterator[Table]:
-    """Yields each of the page's tables that has rows or notes. The notes state why numbers are missing."""
-    found = [_advice_table(advice), _layers_table(advice["layers"])]
+def other_tables(advice: Content) -> Iterator[Table]:
+    """Yields each of the page's tables, except the table of the advice, that has rows or notes. The notes state why
+    numbers are missing.
+    """
+    found = [_layers_table(advice["layers"])]
     found += [
         make(advice["parts"][name])
         for name, make in _PART_TABLES.items()
@@ -108,7 +110,7 @@ def notes(advice: Content) -> Iterator[str]:
 
 
 def _advice(advice: Content) -> Iterator[str]:
-    table = _advice_table(advice)
+    table = advice_table(advice)
     if table.rows:
         head, *shown = aligned([Column("  advice"), *table.columns[1:]], table.rows)
         yield head
@@ -120,7 +122,7 @@ def _advice(advice: Content) -> Iterator[str]:
     yield outcome(advice)
 
 
-def _advice_table(advice: Content) -> Table:
+def advice_table(advice: Content) -> Table:
     heads = columns(
         "advice | of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
     )
