@@ -60,16 +60,19 @@ function withUnits(axis) {
   return IN_TIME.test(axis.title || "") ? shownTime : IN_BYTES.test(axis.title || "") ? shownSize : undefined;
 }
 
-/* Returns at most `most` values from low to high in steps of 1, 2 and 5. */
+/* Returns at most `most` values from low to high in steps of 1, 2 and 5; on a logarithmic axis with little room, of 1 and 3,
+ * or of 1. */
 function readable(low, high, most, isLog) {
   if (isLog && high / low > 12) {
-    const all = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-      for (const digit of [1, 2, 5]) all.push(digit * 10 ** power);
-    }
-    const inside = all.filter((value) => value >= low * 0.999 && value <= high * 1.001);
-    if (inside.length <= most) return inside;
-    const tens = inside.filter((value) => Math.abs(Math.log10(value) % 1) < 1e-6);
+    const inside = (steps) => {
+      const found = [];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+        for (const digit of steps) found.push(digit * 10 ** power);
+      }
+      return found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    };
+    for (const found of [inside([1, 2, 5]), inside([1, 3])]) if (found.length <= most) return found;
+    const tens = inside([1]);
     const every = Math.ceil(tens.length / most);
     return tens.filter((_, i) => i % every === 0);
   }
@@ -369,6 +372,20 @@ for (const fold of document.querySelectorAll("details.numbers")) {
   fold.addEventListener("toggle", () => tabulate(fold, figures[Number(fold.dataset.plot)]), { once: true });
 }
 reachable();
+
+/* Adds a button to each command that copies it, where the browser allows this. */
+for (const command of navigator.clipboard ? document.querySelectorAll("pre.command") : []) {
+  const text = command.textContent;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  });
+  command.append(button);
+}
 
 /* Opens the folded table to which the address or a link leads. */
 function unfold() {

@@ -78,11 +78,15 @@ def figures(advice: Content) -> Iterator[Figure]:
 def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     realised = [one["realised"]["gain"] for one in ranked if one["realised"]]
     is_cut = min(realised, default=0.0) < _LEAST_GAIN
+    most = max(0.1, *realised, *(one["gain"] for one in ranked))
     made = bars_in_rows(
         "Advice: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
         "gain is undecided. Bars and intervals are cut off at -100 %.",
-        {"title": "time saved, %", **({"range": [_LEAST_GAIN * 105, 105]} if is_cut else {})},
+        {
+            "title": "time saved, %",
+            **({"range": [_LEAST_GAIN * 105, most * 110]} if is_cut else {}),
+        },
         [one["change"] for one in ranked],
         {
             "predicted": [one["gain"] * 100 for one in ranked],
