@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from harness.browse import studies, within
@@ -175,9 +176,6 @@ class Views:
         ours = entry.row
         if ours is None:
             return None
-        same = [*CHOICES.values(), "dataset"]
-        same += ["dataset_digest"]
-        same.remove("verdict")
         return next(
             (
                 other.path
@@ -186,8 +184,7 @@ class Views:
                 and other.inside is None
                 and other.at < entry.at
                 and other.row["verdict"] == "VALID"
-                and all(other.row[name] == ours[name] for name in same)
-                and load_text(other.row) == load_text(ours)
+                and _work(other.row) == _work(ours)
             ),
             None,
         )
@@ -295,22 +292,21 @@ class Views:
         )
 
     def _other_repeats(self, entry: Entry) -> Sequence[str]:
-        """Returns the newest studies of --repeats with the workload of a study of --repeats, which can be compared with
-        it; empty for other studies.
+        """Returns the newest studies of --repeats with the work of a study of --repeats, which can be compared with it;
+        empty for other studies.
         """
         if entry.study != "repeats" or entry.is_unfinished:
             return ()
-        entries = self._index.entries().values()
-        others = [
-            e for e in entries if e.study == entry.study and not (e.is_unfinished or e.inside)
-        ]
-        about = {
-            e.path: self._summary(e.path, entry.study, studies.changed_ns(self._root, e)).workload
-            for e in others[:MOST_LISTED]
-        }
-        ours = about.get(entry.path)
-        alike = [path for path, text in about.items() if text == ours and path != entry.path]
-        return alike[:MOST_OTHERS]
+        entries = self._index.entries()
+        work = {e.inside: _work(e.row) for e in entries.values() if e.inside and e.row is not None}
+        ours = work.get(entry.path)
+        alike = (
+            e.path
+            for e in entries.values()
+            if e.study == entry.study and not e.is_unfinished and e.path != entry.path
+            if ours is not None and work.get(e.path) == ours
+        )
+        return [*islice(alike, MOST_OTHERS)]
 
     def compare(self, selection: Selection) -> str:
         return self._comparisons.page(selection)
@@ -321,6 +317,12 @@ class Views:
 
 def _address(row: Row) -> str:
     return url("run", row["folder"]).unescape()
+
+
+def _work(row: Row) -> Sequence[object]:
+    """Returns what must be equal for runs to be ranked: workload, data, machine and load."""
+    names = [name for name in CHOICES.values() if name != "verdict"]
+    return [*(row[name] for name in (*names, "dataset", "dataset_digest")), load_text(row)]
 
 
 def _workload(row: Row) -> Selection:

@@ -75,12 +75,13 @@ def option(
     """Returns a dataclass field that is also an option.
 
     name: the option's key in a file, from which the flag is derived. The default is the field's name. parse: converts
-    text to the value, or raises ValueError with a sentence that follows "--flag: ". write: the inverse of `parse`,
-    for config.yaml. choices: the allowed values, if they can be listed. many: whether the option may be repeated. If so, the field is a tuple, by default (). flag:
-    whether the option takes no value. If so, the field is a bool and defaults to False. group: title of the `--help`
-    section that begins with this option; "" continues the previous section. The dataclass's GROUP is the title of the
-    first section. level: basic or expert. `--help` shows only basic options, `--help-all` shows both. visible: whether
-    the option has a flag. An option without a flag can be set only in files.
+    text to the value, or raises ValueError with a sentence that follows "--flag: ". write: the inverse of `parse`, for
+    config.yaml. choices: the allowed values, if they can be listed. many: whether the option may be repeated. If so,
+    the field is a tuple, by default (). flag: whether the option takes no value. If so, the field is a bool and
+    defaults to False. group: title of the `--help` section that begins with this option; "" continues the previous
+    section. The dataclass's GROUP is the title of the first section. level: basic or expert. `--help` shows only basic
+    options, `--help-all` shows both. visible: whether the option has a flag. An option without a flag can be set only
+    in files.
 
     For options of a run: of: the kinds of systems under test that use the option; () means all kinds. of_one_model:
     whether a set of models (--models) replaces the option. of_one_run: whether the verbs that make several runs refuse
