@@ -189,7 +189,7 @@ def test_service_that_does_not_fit_is_refused_before_the_run(
     model = manifest(tmp_path, {**TF_SERVING, **service})
     with serving_json(tf_serving(network)) as url:
         words = ("--backend", "http-json", "--url", url, "--model", str(model))
-        out = ("--no-metrics", "--out", str(tmp_path / "run"))
+        out = ("--no-metrics", "--quiet", "--out", str(tmp_path / "run"))
         assert main(["--scenario", "offline", *words, *out]) == 2
     printed = capsys.readouterr().err.splitlines()
     lines = [line for line in printed if line.startswith("harness: ")]
