@@ -97,7 +97,7 @@ _ENVIRONMENT.filters |= {
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
     "wait": lambda s: typeset(show_wait(s)),
-    "typeset": lambda text: typeset(visible(hide(text))),
+    "typeset": lambda text: None if text is None else typeset(visible(hide(text))),
     "meaning": lambda code: (
         without_markup(CODES[code].meaning)
         if code in CODES

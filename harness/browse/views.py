@@ -128,10 +128,8 @@ class Views:
 
     def _in_progress(self, path: str, otherwise: str) -> tuple[str, Step]:
         """Returns the title of a run or study in progress, and its current step. otherwise: the step if it is unknown."""
-        title, now = (
-            heading(self._root, self._index.entries().get(path)).title,
-            step(self._root, path),
-        )
+        title = heading(self._root, self._index.entries().get(path)).title
+        now = step(self._root, path)
         return title, now if now.text else Step(otherwise)
 
     def run(self, path: str) -> str:
@@ -298,7 +296,12 @@ class Views:
         if entry.study != "repeats" or entry.is_unfinished:
             return ()
         entries = self._index.entries()
-        work = {e.inside: _work(e.row) for e in entries.values() if e.inside and e.row is not None}
+        first = {e.inside: e.row for e in entries.values() if e.inside and e.row is not None}
+        work = {
+            path: _work(row)
+            for path, row in first.items()
+            if path in entries and entries[path].study == entry.study
+        }
         ours = work.get(entry.path)
         alike = (
             e.path
@@ -320,7 +323,7 @@ def _address(row: Row) -> str:
 
 
 def _work(row: Row) -> Sequence[object]:
-    """Returns what must be equal for runs to be ranked: workload, data, machine and load."""
+    """Returns the workload, data, machine and load of a run, without which a link to a comparison is of no use."""
     names = [name for name in CHOICES.values() if name != "verdict"]
     return [*(row[name] for name in (*names, "dataset", "dataset_digest")), load_text(row)]
 

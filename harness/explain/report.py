@@ -47,6 +47,7 @@ class Report(NamedTuple):
         try:
             yield new
         except BaseException as e:
+            (new.path / run_folder.PROGRESS).unlink(missing_ok=True)
             is_clear = isinstance(e, ConfigError | KeyboardInterrupt)
             if (new.path / self.file).exists():
                 if isinstance(e, KeyboardInterrupt):

@@ -494,6 +494,13 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     )
 
 
+def test_a_run_without_an_answer_is_listed(results: Path, client: TestClient) -> None:
+    """Bug: one result whose answer cannot be made, as of an old version, broke the list of all runs."""
+    edit(results / "server", slo="p99=zz")
+    assert "/run/server" in page(client, "/")
+    assert page(client, "/?inside=1")
+
+
 def test_a_run_is_compared_with_the_previous_run_at_the_same_load(
     results: Path, client: TestClient
 ) -> None:

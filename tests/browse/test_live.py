@@ -17,8 +17,9 @@ from harness.browse import index
 from harness.browse.app import make_app
 from harness.browse.index import Entry, Index
 from harness.browse.live import snapshots, watching
-from harness.browse.live.heading import heading
+from harness.browse.live.heading import heading, step
 from harness.browse.live.past import BETWEEN_RUNS_S, Past
+from harness.browse.live.points import point_of_ended
 from harness.browse.live.snapshots import newest
 from harness.browse.live.watching import Watching
 from harness.core.config.parse import Endpoint, Slo
@@ -303,6 +304,36 @@ def test_a_search_is_watched_over_all_its_runs(
     assert watching.NOT_WRITTEN in between  # no process holds the lock of this folder
     assert "Final numbers of 01-calibration" in between
     assert 'The peak has ended: <a id="next" href="/study/peak">open its page</a>' in end
+
+
+def test_a_run_whose_result_cannot_be_drawn_leaves_the_charts_as_they_are() -> None:
+    """Bug: it left its name in the chart of the next run, every second."""
+    past = Past()
+    with pytest.raises(AttributeError):
+        past.add_ended("s.partial/probes/01-bad", {"scenario": "server", "tokens": [1]})
+    assert past.has_drawn("s.partial/probes/01-bad")
+    for at_s in (1.0, 2.0):
+        past.add("s.partial/probes/02-run", look(at_s, 100 * at_s, elapsed_s=at_s))
+    assert [one["mark"] for one in past.points if one["mark"]] == ["02-run performance"]
+
+
+def test_an_ended_offline_run_has_no_latency() -> None:
+    """Its latency shows only how many samples were issued."""
+    result = {
+        "scenario": "offline",
+        "latency_ns": {"p99": 2e9},
+        "throughput_per_s": {"completed": 5.0},
+    }
+    assert [*point_of_ended(result, 1.0)["charts"]] == ["rate"]
+
+
+@pytest.mark.parametrize("begun_s", [None, "x"])
+def test_a_step_without_a_begin_keeps_its_text(tmp_path: Path, begun_s: object) -> None:
+    """Bug: the text and the time left vanished, too, for a study of an older version."""
+    noted = {"text": "run 3 of 9, about", "begun_s": begun_s, "ends_s": time.time() + 119.5}
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/progress.json").write_text(json.dumps(noted))
+    assert step(tmp_path, "study") == ("run 3 of 9, about 2 min left in all", None)
 
 
 def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:

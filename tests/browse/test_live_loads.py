@@ -45,11 +45,14 @@ def test_without_a_plot_of_loads_there_are_no_data(tmp_path: Path, study: str) -
 def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
     """Bug: "so far no peak" was all, although three loads had passed and one had failed."""
     tried = ((100.0, None), (514.0, True), (1223.0, True), (1454.0, False))
-    content: Any = {"unit": "queries/s", "probes": [{"load": x, "passed": y} for x, y in tried]}
+    content: Any = {
+        "unit": "queries/s",
+        "probes": [{"load": x, "passed": y, "kind": "probe"} for x, y in tried],
+    }
     shown = "no peak (short runs passed up to 1,223, 1,454 queries/s failed)"
     assert table.tried_text(content) == shown
     # A load that passed in a short run failed at full length.
-    content["probes"] += [{"load": 1223.0, "passed": False}]
+    content["probes"] += [{"load": 1223.0, "passed": False, "kind": "full"}]
     shown = "no peak (short runs passed up to 1,223, 1,223 queries/s failed at full length)"
     assert table.tried_text(content) == shown
     content["probes"] = []

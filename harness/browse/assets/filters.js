@@ -1,7 +1,13 @@
 "use strict";
-// Applies a list or the box for studies at once. Without this script, the button applies them.
+// Applies a list or the box for studies at once if the pointer changed it: the keyboard may pass several entries of a list.
+// Without this script, the button applies them.
+let isPointed = false;
+document.addEventListener("pointerdown", () => { isPointed = true; }, true);
+document.addEventListener("keydown", () => { isPointed = false; }, true);
 for (const one of document.querySelectorAll('.filters select, input[name="inside"]'))
-  one.addEventListener("change", () => one.form.requestSubmit(one.form.querySelector('.fields button[type="submit"]')));
+  one.addEventListener("change", () => {
+    if (isPointed) one.form.requestSubmit(one.form.querySelector('.fields button[type="submit"]'));
+  });
 
 // Folds the filters on a narrow screen, where they would fill half of it. Without this script they are always open.
 const fold = document.querySelector("details.filters");

@@ -76,8 +76,10 @@ def step(root: Path, path: str) -> Step:
         text, ends_s = str(noted["text"]), noted["ends_s"]
         if ends_s is None:
             return Step(text)
-        left_s, whole_s = max(1.0, ends_s - time()), ends_s - noted["begun_s"]
-        share = max(0.0, 1 - left_s / whole_s) if whole_s > 0 else None
+        left_s, begun_s = max(1.0, ends_s - time()), noted.get("begun_s")
+        share = None
+        if isinstance(begun_s, int | float) and begun_s < ends_s:
+            share = max(0.0, 1 - left_s / (ends_s - begun_s))
         return Step(f"{text} {show_wait(left_s)} left in all", share)
     return Step()
 

@@ -48,7 +48,7 @@ class Past:
         self._measured = ""
         """Folder of the latest run whose performance phase was seen."""
         self._drawn: set[str] = set()
-        """Folders of the runs that have points, without `.partial`."""
+        """Folders of the runs whose points were added, without `.partial`."""
 
     def add(self, run: str, state: Snapshot) -> None:
         self._enter(run, state)
@@ -97,15 +97,16 @@ class Past:
         """Returns whether the state belongs to an accuracy phase after a performance phase of `run`."""
         return state.phase != "performance" and self._measured == self.run
 
-    def has_points_of(self, run: str) -> bool:
+    def has_drawn(self, run: str) -> bool:
         return run.removesuffix(PARTIAL) in self._drawn
 
     def add_ended(self, run: str, result: Mapping[str, Any]) -> None:
         """Adds a point for a run that ended before a snapshot of it was read. result: content of its result.json."""
+        self._drawn.add(run.removesuffix(PARTIAL))  # also if its result cannot be drawn
         begin_s = self.points[-1]["t"] + BETWEEN_RUNS_S if self.points else 0.0
+        made = point_of_ended(result, begin_s)
         self._mark = f"{_name(run)} performance"
-        self._append(point_of_ended(result, begin_s))
-        self._drawn.add(run.removesuffix(PARTIAL))
+        self._append(made)
 
     def _append(self, made: Mapping[str, Any]) -> None:
         """Adds a point, whose time must not be earlier than the previous point's time."""

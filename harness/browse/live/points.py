@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.core.config.parse import parse_slos
 from harness.core.units import NS_PER_S
+from harness.loadgen.scenario import scenario_named
 from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
@@ -126,6 +127,9 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
     result: content of result.json. begin_s: time of the point in the charts.
     """
     rates, tokens = result.get("throughput_per_s") or {}, result.get("tokens") or {}
+    is_all_at_once = scenario_named(
+        result["scenario"]
+    ).all_at_once  # its latency shows only the number of samples
     times_ns = {"": result.get("latency_ns") or {}}
     times_ns |= {f"{kind.upper()} ": tokens.get(f"{kind}_ns") or {} for kind in ("ttft", "tpot")}
 
@@ -144,7 +148,7 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
         bounds[chart][f"{slo.of.upper()} {name}" if slo.of else slo.name] = slo.bound_ns / NS_PER_S
     charts = {
         "rate": _known({"answered": rates.get("completed"), "requested": rates.get("asked")}),
-        "latency": times(""),
+        "latency": {} if is_all_at_once else times(""),
         "tokens": _known({"answered": tokens.get("output_per_s")}),
         "token_times": times("TTFT ", "TPOT "),
     }

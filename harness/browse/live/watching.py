@@ -161,7 +161,7 @@ class Watching:
     def _add_ended(self, path: str, past: Past) -> None:
         """Adds the latest runs of a study that ended before a snapshot of them was read."""
         for entry in self._ended_runs(path)[-MOST_RUNS:]:
-            if not past.has_points_of(entry.path):
+            if not past.has_drawn(entry.path):
                 with suppress(OSError, HarnessError), reading(entry.path):
                     result = read(self._index.root, f"{entry.path}/{run_folder.RESULT}")
                     past.add_ended(entry.path, result)

@@ -83,7 +83,7 @@ def option(
     options, `--help-all` shows both. visible: whether the option has a flag. An option without a flag can be set only
     in files.
 
-    For options of a run: of: the kinds of systems under test that use the option; () means all kinds. of_one_model:
+    Options of a run also have these keywords. of: the kinds of systems under test that use the option; () means all kinds. of_one_model:
     whether a set of models (--models) replaces the option. of_one_run: whether the verbs that make several runs refuse
     the option. repeated: whether a run's config.yaml contains the option, so that `--config RUN` sets it again. resets:
     the fields that a --config file no longer sets once the command line or a later file sets this option.

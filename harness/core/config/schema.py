@@ -338,6 +338,7 @@ class RunOptions:
         metavar="URL",
         group="server of a remote backend",
         level="expert",
+        resets_of_run=("instances", "threads"),
     )
     connections: int | None = option(
         "connections to each server; each carries one request at a time (default 64, or --concurrency if it is higher; "
@@ -439,6 +440,7 @@ class RunOptions:
         group="nodes",
         level="expert",
         of=(NODES,),
+        resets_of_run=("instances", "threads"),
     )
     node_count: int | None = option(
         "with --nodes ray://HEAD: use N whole nodes of the cluster",

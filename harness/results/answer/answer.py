@@ -35,7 +35,7 @@ _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of reasons that would disappear at a lower rate."""
 
 _LONGEST_S = 300.0
-"""Instead of a longer run than this, the advice is to make the five runs of a minute of the preset `thorough`."""
+"""If an interval needs a longer run, the advice is five runs of a minute (`--config thorough`) instead."""
 
 
 class Answer(NamedTuple):

@@ -381,8 +381,9 @@ for (const command of navigator.clipboard ? document.querySelectorAll("pre.comma
   button.className = "copy";
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    const isCopied = await navigator.clipboard.writeText(text).then(() => true, () => false);
+    button.textContent = isCopied ? "Copied" : "Not allowed";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
   command.append(button);
 }

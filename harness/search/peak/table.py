@@ -283,10 +283,11 @@ def tried_text(content: Content) -> str:
     """Returns the range in which the peak may lie, for a search in which no full run has passed."""
     probes = [one for one in content.get("probes", ()) if one["load"] is not None]
     passed = [one["load"] or 0.0 for one in probes if one["passed"] is True]
-    failed = [one["load"] or 0.0 for one in probes if one["passed"] is False]
+    lost = [(one["load"] or 0.0, one["kind"]) for one in probes if one["passed"] is False]
+    failed = [load for load, _ in lost]
     parts = [f"short runs passed up to {show_rate(max(passed))}"] if passed else []
     # A load that passes in a short run may fail at full length.
-    is_longer = bool(passed and failed) and min(failed) <= max(passed)
+    is_longer = bool(passed) and (min(failed, default=0.0), "full") in lost
     length = " at full length" if is_longer else ""
     parts += [f"{show_rate(min(failed))} {content['unit']} failed{length}"] if failed else []
     return f"no peak ({', '.join(parts)})" if parts else "no peak"
@@ -318,6 +319,7 @@ def _summary(content: Content) -> Iterator[str]:
         fastest_ns = content.get("fastest_ns")
         if fastest_ns is not None:
             yield out_of_reach(content["slo"], fastest_ns)
+            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
             return
         failed_at = [p["load"] for p in content["probes"] if p["passed"] is False]
         least = min((load for load in failed_at if load is not None), default=None)

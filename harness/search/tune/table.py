@@ -111,7 +111,7 @@ def headline(content: Content) -> str:
     if default is not None and default["plan"] == content["taken"] and not missed:
         kind = "which is the plan without tuning"
     elif not missed and is_unproven(content):
-        kind = "which has the best mean"
+        kind = _why_unproven(content, default)
     return f"{outcome(content)}, {kind}; a plan is instances x threads"
 
 
@@ -131,19 +131,22 @@ def outcome(content: Content) -> str:
 
 
 def is_unproven(content: Content) -> bool:
-    """Returns whether the chosen plan may be no better than the plan without tuning, although both meet the SLO."""
+    """Returns whether the chosen plan may be no better than the plan without tuning."""
     over = content.get("taken_over_default")
-    if content["taken"] is None or over is None or _default_misses(content):
-        return False
-    return over["low"] <= 1 <= over["high"]
+    return content["taken"] is not None and over is not None and over["low"] <= 1
 
 
-def _default_misses(content: Content) -> bool:
-    """Returns whether only the chosen plan, and not the plan without tuning, meets the SLO."""
-    default, taken, means = _default(content), content["taken"], _means(content)
-    if default is None or default["plan"] not in means or taken is None:
-        return False
-    return means[taken] <= bound_ns(content) < means[default["plan"]]
+def _why_unproven(content: Content, default: FinalistEntry | None) -> str:
+    """States why a plan was chosen that is not shown to be better than the plan without tuning."""
+    taken, means = content["taken"], _means(content)
+    before = means.get(default["plan"]) if default is not None else None
+    if taken is not None and before is not None and means[taken] <= bound_ns(content) < before:
+        return f"whose mean meets {content['slo']}, as the other plan's mean does not"
+    return (
+        "which has the best mean"
+        if taken == content["best"]
+        else "which is simpler and about as good"
+    )
 
 
 def _default(content: Content) -> FinalistEntry | None:
@@ -189,11 +192,12 @@ def _gain(content: Content) -> str:
         return f"not measured for {default['plan']}, the plan without tuning: {why}"
     format_ = ".3f" if over["high"] < 10 else ".3g"
     span = f"{over['low']:{format_}} to {over['high']:{format_}}"
-    if _default_misses(content):
-        return f"{taken} meets {content['slo']}, but {default['plan']}, the plan without tuning, misses it"
     if is_unproven(content):
+        means = _means(content)
+        misses = means[taken] <= bound_ns(content) < means[default["plan"]]
+        advice = "but only its mean meets the SLO" if misses else "so keep your present options"
         return (
-            f"not shown, so keep your present options: {taken} is {span} times as good as "
+            f"not shown, {advice}: {taken} is {span} times as good as "
             f"{default['plan']}, the plan without tuning ({over['rounds']} rounds)"
         )
     return (

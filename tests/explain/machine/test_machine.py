@@ -120,6 +120,19 @@ def test_a_measurement_in_progress_notes_its_point_for_browse(
     assert not (Path("r") / PROGRESS).exists()
 
 
+def test_an_error_before_the_first_point_leaves_nothing() -> None:
+    """Bug: a folder with only progress.json stayed."""
+
+    def fail() -> None:
+        with REPORT.measuring(Path("m"), "b", "s") as new:
+            run_folder.note_progress(new.path, "point 1 of 2: x", 0.0, None)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert not Path("m.partial").exists()
+
+
 def test_a_point_is_in_its_file_before_the_database_may_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
