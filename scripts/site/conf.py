@@ -30,7 +30,7 @@ def _navigation(root: Path) -> str:
     for group in re.split(r"^(?=\*\*)", index, flags=re.MULTILINE)[1:]:
         (title,) = re.findall(r"\A\*\*(.+?)\*\*", group)
         pages = [f"docs/{page}" for page in re.findall(r"\]\(([\w/-]+)\.md\)", group)]
-        lists.append(_pages(title, pages or [INDEX]))
+        lists.append(_pages(title, pages))
     return "\n".join(lists)
 
 
@@ -43,7 +43,7 @@ def _read(app: Any, page: str, source: list[str]) -> None:
     if page == root_doc:
         others = {str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.md")}
         others = {p for p in others if not p.startswith("docs/") and p != root_doc}
-        source[0] += _navigation(root) + _pages("Project", sorted(others))
+        source[0] += _navigation(root) + _pages("Project", [INDEX, *sorted(others)])
     elif page == "docs/decisions/README":
         names = {path.stem for path in (root / page).parent.glob("*.md")} - {"README"}
         source[0] += _pages("Decisions", sorted(names))
