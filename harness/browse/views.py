@@ -323,7 +323,7 @@ def _address(row: Row) -> str:
 
 
 def _work(row: Row) -> Sequence[object]:
-    """Returns the workload, data, machine and load of a run, without which a link to a comparison is of no use."""
+    """Returns the workload, data, machine and load of a run. A comparison of runs that differ in these ranks nothing."""
     names = [name for name in CHOICES.values() if name != "verdict"]
     return [*(row[name] for name in (*names, "dataset", "dataset_digest")), load_text(row)]
 

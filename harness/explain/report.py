@@ -45,9 +45,11 @@ class Report(NamedTuple):
         """
         new = run_folder.new_folder(out, self.verb, backend, subject)
         try:
-            yield new
+            try:
+                yield new
+            finally:
+                (new.path / run_folder.PROGRESS).unlink(missing_ok=True)
         except BaseException as e:
-            (new.path / run_folder.PROGRESS).unlink(missing_ok=True)
             is_clear = isinstance(e, ConfigError | KeyboardInterrupt)
             if (new.path / self.file).exists():
                 if isinstance(e, KeyboardInterrupt):
@@ -60,7 +62,6 @@ class Report(NamedTuple):
                     f"{where} cannot be written ({e.strerror}): free some space there"
                 ) from e
             raise
-        (new.path / run_folder.PROGRESS).unlink(missing_ok=True)
         new.finish(newest=False)
 
     def save(self, content: Content, folder: Path) -> None:

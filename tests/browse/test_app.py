@@ -480,8 +480,8 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     # Bug: the page offered to compare its runs with each other, which is refused.
     assert "checkbox" not in study
     assert "Compare with" not in study
-    shutil.copytree(side, results / "anew", symlinks=True)
-    assert "/compare?run=anew&amp;run=again" in page(client, "/study/again")
+    shutil.copytree(side, results / "later", symlinks=True)
+    assert "/compare?run=later&amp;run=again" in page(client, "/study/again")
     assert f'<p class="headline">{typeset(told)}</p>' in study
     assert "Grey: the 95\u00a0% interval of the mean." in study
     assert (

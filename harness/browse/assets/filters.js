@@ -1,6 +1,6 @@
 "use strict";
-// Applies a list or the box for studies at once if the pointer changed it: the keyboard may pass several entries of a list.
-// Without this script, the button applies them.
+// Submits the form as soon as the pointer changes a list or the checkbox. With the keyboard, the reader may pass several
+// entries of a list, so the button submits the form, as it does without this script.
 let isPointed = false;
 document.addEventListener("pointerdown", () => { isPointed = true; }, true);
 document.addEventListener("keydown", () => { isPointed = false; }, true);

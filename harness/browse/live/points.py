@@ -127,9 +127,8 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
     result: content of result.json. begin_s: time of the point in the charts.
     """
     rates, tokens = result.get("throughput_per_s") or {}, result.get("tokens") or {}
-    is_all_at_once = scenario_named(
-        result["scenario"]
-    ).all_at_once  # its latency shows only the number of samples
+    # The latency of samples that are issued all at once shows only their number.
+    is_all_at_once = scenario_named(result["scenario"]).all_at_once
     times_ns = {"": result.get("latency_ns") or {}}
     times_ns |= {f"{kind.upper()} ": tokens.get(f"{kind}_ns") or {} for kind in ("ttft", "tpot")}
 

@@ -43,7 +43,8 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
 
 def _late(state: Snapshot) -> Iterator[Tile]:
     """Yields the number of late queries, and how many the SLO allows in the planned queries. Of several bounds, takes the
-    bound that most queries miss, relative to the allowed number. The bucket that contains the bound does not count, so the number is a lower bound.
+    bound that most queries miss, relative to the allowed number. The bucket that contains the bound does not count, so
+    the number is a lower limit.
     """
     is_single = state.scenario in SCENARIOS and not scenario_named(state.scenario).by_query
     if not (is_single and state.planned and state.phase == "performance"):
