@@ -167,6 +167,11 @@ class Index:
                     self._read_anew = 0
             return self._entries
 
+    def expire(self) -> None:
+        """Lets the next request read the folder again, because an entry is known to be gone."""
+        with self._lock:
+            self._at_s = -math.inf
+
     def entry(self, path: str) -> Entry:
         """Returns the entry at a path. Raises Missing, or OSError if the root cannot be read."""
         try:

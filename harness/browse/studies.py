@@ -237,9 +237,9 @@ def _models(value: object) -> Iterator[str]:
 
 def tiles_so_far(root: Path, entry: Entry) -> str:
     """Returns the tiles at the top of a study's page as HTML; '' if the page has none, or has none yet."""
-    if entry.study == "machine":
+    if make := _TILES.get(entry.study or ""):
         with suppress(OSError, HarnessError), reading(entry.path):
-            return machine_page.peak_tiles(_content(root, entry))
+            return make(_content(root, entry))
     return ""
 
 
@@ -373,6 +373,11 @@ _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "advise": _advise,
     "bricks": _bricks,
     "pitfalls": _pitfalls,
+}
+
+_TILES: Mapping[str, Callable[[Any], str]] = {
+    "machine": machine_page.peak_tiles,
+    "peak": peak_page.tiles_so_far,
 }
 
 _JUDGED: Mapping[str, Callable[[Any], Badges]] = {

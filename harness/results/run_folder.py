@@ -117,11 +117,11 @@ class ResultFolder:
         return self.final
 
 
-def note_progress(folder: Path, text: str, begun_s: float, left_s: float | None) -> None:
+def note_progress(folder: Path, text: str, begun_s: float | None, left_s: float | None) -> None:
     """Writes what a study in progress does, and when it began and will end, for `browse`.
 
     text: number of the current run or point, followed by `about` or `at most` if the end is known. begun_s: in s since
-    1970.
+    1970; None if the study has no share of its time that it has passed, because it may need more runs.
     """
     ends_s = None if left_s is None else time() + left_s
     with suppress(OSError):  # the study does not need this file

@@ -87,6 +87,7 @@ class Study(ABC, Generic[Options]):
         self._pace = Pace()
         self._started = utc_text("milliseconds")
         self._begun_s = time.time()
+        self._is_total_known = True
         self._ended_early: str | None = None
         self._stopping = Stopping()
         self._begin()
@@ -150,7 +151,8 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _note_progress(self, text: str, left_s: float | None) -> None:
-        run_folder.note_progress(self.folder, text, self._begun_s, left_s)
+        begun_s = self._begun_s if self._is_total_known else None
+        run_folder.note_progress(self.folder, text, begun_s, left_s)
 
     def _end_early(self, reason: str) -> None:
         """Adds the reason why the study ended before it was complete to its file, if it has one."""
@@ -212,13 +214,17 @@ class Study(ABC, Generic[Options]):
         text: str,
         planned_s: Sequence[float],
         bound: str = "about",
+        *,
+        is_total_known: bool = True,
         **how: Any,
     ) -> Finished:
         """Makes one of several runs, and shows its progress and the progress of the study.
 
         text: number of the run, and total number of runs. planned_s: known time of this run and of each later run, 0 if
-        unknown. bound: `at most` if the study may end before all runs are made. how: keyword arguments for `measure`.
+        unknown. bound: `at most` if the study may end before all runs are made. is_total_known: False if more runs may
+        follow. how: keyword arguments for `measure`.
         """
+        self._is_total_known = is_total_known
         self._progress.series(text, self._pace.left_s(planned_s), bound)
         begun_s = time.monotonic()
         finished = self._measure(config, progress=self._progress, **how)

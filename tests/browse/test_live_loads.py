@@ -1,6 +1,7 @@
 """The plot of the loads that a search in progress has tried."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from harness.browse.index import Entry
 from harness.browse.live.loads import Tried, tried_loads
 from harness.search.peak import table
+from harness.search.peak.page import tiles_so_far
 from tests.browse.folders import curve, curve_point
 
 
@@ -57,3 +59,23 @@ def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
     assert table.tried_text(content) == shown
     content["probes"] = []
     assert table.tried_text(content) == "no peak"
+
+
+def test_the_peak_so_far_lies_between_two_loads() -> None:
+    """Bug: a sentence with both loads could not be read at a glance."""
+
+    def shown(peak: float | None, *tried: tuple[float, bool | None, str]) -> list[str]:
+        probes = [{"load": load, "passed": passed, "kind": kind} for load, passed, kind in tried]
+        content: Any = {"unit": "queries/s", "peak": peak, "probes": probes}
+        return re.findall("<dd.*?>(.*?)</dd>", re.sub("</?span.*?>", "", tiles_so_far(content)))
+
+    assert shown(None, (100, None, "calibration")) == []
+    short = [(100, True, "probe"), (400, False, "probe"), (200, True, "probe")]
+    assert shown(None, *short[:1]) == ["100 queries/s", "in a short run", "-", "none so far"]
+    assert shown(None, *short)[0::2] == ["200 queries/s", "400 queries/s"]
+    # A load that passed in a short run may fail at full length.
+    full = [*short, (200, False, "full"), (150, True, "full")]
+    assert shown(150, *full) == [
+        *("150 queries/s", "at full length"),
+        *("200 queries/s", "at full length"),
+    ]

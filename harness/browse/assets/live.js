@@ -14,7 +14,7 @@ const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first r
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const END_MS = 5000; // time to read how the run ended
 const AXIS = 18; // height of the title of an axis
-const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
+const HEIGHT = 200, TRIED_HEIGHT = 320, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
 
 function digits(value) {
@@ -257,13 +257,13 @@ function axisOf(values, isLog, from, to) {
 function drawTried() {
   const figure = document.getElementById("tried");
   if (!figure) return;
-  const { titles, log, bound, traces } = JSON.parse(figure.dataset.plot);
+  const { titles, log, bound, peak, traces } = JSON.parse(figure.dataset.plot);
   const svg = figure.querySelector("svg");
   const width = Math.max(svg.clientWidth, 240);
-  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${TRIED_HEIGHT}`);
   svg.replaceChildren();
   const points = traces.flatMap((trace) => trace.points);
-  const bottom = HEIGHT - BOTTOM - AXIS; // below it: numbers, then the axis's title
+  const bottom = TRIED_HEIGHT - BOTTOM - AXIS; // below it: numbers, then the axis's title
   const x = axisOf(points.map(([load]) => load), log.includes("x"), LEFT, width - RIGHT);
   const tops = points.map(([, value]) => value).filter((value) => value > 0 || !log.includes("y"));
   const y = axisOf([...tops, bound ?? tops[0]], log.includes("y"), bottom, TOP);
@@ -274,13 +274,17 @@ function drawTried() {
   }
   for (const value of x.marks) {
     add(svg, "line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: bottom, class: "grid" });
-    add(svg, "text", { x: x.at(value), y: HEIGHT - 6 - AXIS, class: "tick" }, digits(value));
+    add(svg, "text", { x: x.at(value), y: TRIED_HEIGHT - 6 - AXIS, class: "tick" }, digits(value));
   }
-  add(svg, "text", { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 4, class: "tick" }, titles.x);
+  add(svg, "text", { x: (LEFT + width - RIGHT) / 2, y: TRIED_HEIGHT - 4, class: "tick" }, titles.x);
   if (bound !== null) {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(bound), y2: y.at(bound), class: "bound" });
     const allowed = `${isTime ? shown(bound / 1e3, "s") : `${digits(bound)} %`} allowed`;
-    add(svg, "text", { x: LEFT + 4, y: y.at(bound) - 5, class: "tick right allowed" }, allowed);
+    add(svg, "text", { x: width - RIGHT, y: y.at(bound) - 5, class: "tick left allowed" }, allowed);
+  }
+  if (peak !== null) {
+    add(svg, "line", { x1: x.at(peak), x2: x.at(peak), y1: TOP, y2: bottom, class: "peak" });
+    add(svg, "text", { x: x.at(peak) - 4, y: TOP + 10, class: "tick left" }, "peak");
   }
   const place = places(traces.map((trace) => trace.name));
   const rows = traces.map((trace) => {
@@ -374,10 +378,11 @@ let isOpen = false; // whether the reader has opened the stages; each new panel 
 function show(event) {
   isOpen = panel.querySelector("details")?.open ?? isOpen;
   panel.innerHTML = event.data;
-  const share = panel.querySelector("progress");
+  const share = panel.querySelector("progress.whole"); // of the page's run or search, not of a run in the search
   document.title = [share && `${Math.round(100 * share.value)} %`, title].filter(Boolean).join(" · ");
   const details = panel.querySelector("details");
   if (details) details.open = isOpen;
+  drawAll();
 }
 
 events.addEventListener("state", show);
@@ -393,15 +398,13 @@ events.addEventListener("points", (event) => {
     for (const chart of charts) chart.take(one);
   }
   if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
-  forgetRuns();
-  drawAll();
+  forgetRuns(); // the next panel draws the points
 });
 events.addEventListener("end", (event) => {
   events.close();
   hasEnded = true;
   waiting.hidden = true;
   show(event);
-  drawAll();
   const end = document.getElementById("end");
   if (!end) { say("Ended"); return; }
   // Screen readers announce what is added to the status.

@@ -54,6 +54,7 @@ def _data(figure: Figure) -> Mapping[str, Any]:
         "titles": {name: axis["title"] for name, axis in axes.items()},
         "log": [name for name, axis in axes.items() if axis.get("type") == "log"],
         "bound": next((shape["y0"] for shape in shapes if shape.get("name") == "bound"), None),
+        "peak": next((shape["x0"] for shape in shapes if shape.get("name") == "peak"), None),
         "traces": [*_traces(figure)],
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 from harness.core.config.parse import parse_slos
 from harness.core.units import NS_PER_S
 from harness.loadgen.scenario import scenario_named
-from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals
+from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals, bounds_of
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
@@ -93,6 +93,12 @@ def opening(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     return {**own, "charts": {**own["charts"], **means}}
 
 
+def closing(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
+    """Returns the point of the last answer, without means, which a short time since the previous snapshot would distort."""
+    made = point(recent, origin_s)
+    return {**made, "charts": {name: s for name, s in made["charts"].items() if name not in _MEANS}}
+
+
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     """Returns the chart values for the time since the previous snapshot.
 
@@ -129,33 +135,46 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
     rates, tokens = result.get("throughput_per_s") or {}, result.get("tokens") or {}
     # The latency of samples that are issued all at once shows only their number.
     is_all_at_once = scenario_named(result["scenario"]).all_at_once
-    times_ns = {"": result.get("latency_ns") or {}}
-    times_ns |= {f"{kind.upper()} ": tokens.get(f"{kind}_ns") or {} for kind in ("ttft", "tpot")}
+    times_s = final_times_s(result)
 
     def times(*kinds: str) -> Series:
         return _known(
             {
-                f"{kind}{name}": _seconds(times_ns[kind].get(name))
+                f"{kind.upper()} {name}".lstrip(): times_s[kind].get(name)
                 for kind in kinds
                 for name in PERCENTILES
             }
         )
 
-    bounds: dict[str, dict[str, float]] = {"latency": {}, "token_times": {}}
-    for slo in parse_slos(result.get("slo") or ""):
-        chart, name = ("token_times" if slo.of else "latency"), slo.name.partition(":")[2]
-        bounds[chart][f"{slo.of.upper()} {name}" if slo.of else slo.name] = slo.bound_ns / NS_PER_S
+    bounds = zip(
+        ("latency", "token_times"), bounds_of(parse_slos(result.get("slo") or "")), strict=True
+    )
     charts = {
         "rate": _known({"answered": rates.get("completed"), "requested": rates.get("asked")}),
         "latency": {} if is_all_at_once else times(""),
         "tokens": _known({"answered": tokens.get("output_per_s")}),
-        "token_times": times("TTFT ", "TPOT "),
+        "token_times": times("ttft", "tpot"),
     }
     return {
         "t": round(begin_s, 3),
         "charts": {name: series for name, series in charts.items() if series},
-        "bounds": {name: series for name, series in bounds.items() if series},
+        "bounds": {name: dict(series) for name, series in bounds if series},
         "is_final": True,
+    }
+
+
+def final_times_s(result: Mapping[str, Any]) -> Mapping[str, Series]:
+    """Returns the percentiles, in s, of the query latency ('') and of the token times in a result.json."""
+    tokens = result.get("tokens") or {}
+    times_ns = {"": result.get("latency_ns") or {}}
+    times_ns |= {kind: tokens.get(f"{kind}_ns") or {} for kind in ("ttft", "tpot", "itl")}
+    return {
+        kind: {
+            name: value / NS_PER_S
+            for name, value in found.items()
+            if isinstance(value, int | float)
+        }
+        for kind, found in times_ns.items()
     }
 
 

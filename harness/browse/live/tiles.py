@@ -1,25 +1,36 @@
-"""Picks the numbers at the top of a live page. Contains only pure functions."""
+"""Picks the numbers at the top of a live page. Contains only pure functions.
+
+A run in progress and a finished run have the same tiles, so that the page keeps its layout. A tile without a number shows
+a dash.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from harness.browse.live.points import LEAST, quantile_s
+from harness.browse.live.points import LEAST, final_times_s, quantile_s
+from harness.core.config.parse import parse_slos
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
-from harness.run.supervisor.metrics.course import Buckets, Snapshot
+from harness.run.supervisor.metrics.course import Buckets, Snapshot, bounds_of
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
 NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
 
+UNKNOWN = "-"
+
 _ROUNDING = 1e-6
 
 Latest = Callable[[str, str], float | None]
 """Returns the latest value in a chart's series; None if unknown."""
+
+Percentile = Callable[[str], float | None]
+"""Returns a percentile, such as `p99`, in s; None if unknown."""
 
 
 def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -> list[Tile]:
@@ -27,21 +38,137 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
 
     is_disturbed: whether the page warns that other programs may change the numbers.
     """
-    one, many = ("sample", "samples") if state.counts_samples else ("query", "queries")
-    times = [*_latencies(state), *_tokens(state, latest)]
-    times.sort(key=lambda tile: not (tile.is_good or tile.is_bad))  # times with a bound come first
-    found = [one._replace(is_good=one.is_good and not is_disturbed) for one in times]
-    found += _late(state)
-    found += _rate(state, latest, many)
-    found.append(Tile("Answered", counted(int(state.completed), one, many)))
-    waiting = state.totals.waiting
-    about = f"{waiting:,.0f} in the queue" if waiting else ""
-    found.append(Tile("In flight", counted(int(state.in_flight), "sample"), about))
-    found.append(Tile("Failed", counted(int(state.failed), one, many), is_bad=state.failed > 0))
-    return found
+    totals, one, many = state.totals, *_unit(is_all_at_once=state.counts_samples)
+    kinds = {kind: totals.token_times.get(kind, ()) for kind in _token_kinds(totals.token_bounds_s)}
+    kinds |= totals.token_times
+    times = _times(
+        {} if state.counts_samples else {"": _percentile(totals.latency)},
+        {kind: _percentile(found) for kind, found in kinds.items()},
+        [*totals.bounds_s, *totals.token_bounds_s],
+    )
+    found = [
+        tile._replace(
+            is_good=tile.is_good and not is_disturbed,
+            about="; ".join(filter(None, (tile.about, _few(kinds.get(kind, totals.latency))))),
+        )
+        for kind, tile in times
+    ]
+    if kinds:
+        per_s = latest("tokens", "answered")
+        number = UNKNOWN if per_s is None else f"{show_rate(per_s)} tokens/s"
+        found.append(Tile("Tokens", number, "now"))
+    found += _late_so_far(state)
+    now = latest("rate", "answered")
+    about = "in the last second" if state.offered is None else f"now, {_requested(state.offered)}"
+    number = UNKNOWN if now is None else f"{show_rate(now)} {many}/s"
+    found.append(Tile("Rate", number, about))
+    waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
+    return [
+        *found,
+        Tile("Answered", counted(int(state.completed), one, many)),
+        Tile("In flight", counted(int(state.in_flight), "sample"), waiting),
+        Tile("Failed", counted(int(state.failed), one, many), is_bad=state.failed > 0),
+    ]
 
 
-def _late(state: Snapshot) -> Iterator[Tile]:
+def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
+    """Returns the tiles of `live_tiles` for a finished run. result: content of result.json."""
+    scenario, queries = scenario_named(result["scenario"]), result.get("queries") or {}
+    one, many = _unit(is_all_at_once=scenario.all_at_once)
+    slos = parse_slos(result.get("slo") or "")
+    bounds_s, token_bounds_s = bounds_of(slos)
+    times_s = final_times_s(result)
+    tokens = result.get("tokens") or {}
+    latency = {} if scenario.all_at_once else {"": times_s[""].get}
+    kinds = {kind: found.get for kind, found in times_s.items() if kind and found}
+    times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
+    found = [tile._replace(is_good=False, is_doubtful=False) for _, tile in times]
+    if kinds:
+        per_s = tokens.get("output_per_s")
+        number = UNKNOWN if per_s is None else f"{show_rate(per_s)} tokens/s"
+        found.append(Tile("Tokens", number))
+    found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
+    rates = result.get("throughput_per_s") or {}
+    asked, completed = rates.get("asked"), rates.get("completed")
+    number = UNKNOWN if completed is None else f"{show_rate(completed)} {many}/s"
+    found.append(Tile("Rate", number, _requested(asked) if asked else ""))
+    per_query = 1 if scenario.all_at_once else queries.get("samples_per_query") or 1
+    answered, failed, issued = (
+        queries.get(f"samples_{name}") or 0 for name in ("answered", "failed", "issued")
+    )
+    return [
+        *found,
+        Tile("Answered", counted(answered // per_query, one, many)),
+        Tile("In flight", counted(max(0, issued - answered), "sample")),
+        Tile("Failed", counted(failed // per_query, one, many), is_bad=failed > 0),
+    ]
+
+
+def _unit(*, is_all_at_once: bool) -> tuple[str, str]:
+    return ("sample", "samples") if is_all_at_once else ("query", "queries")
+
+
+def _requested(per_s: float) -> str:
+    return f"{show_rate(per_s)} requested"
+
+
+def _percentile(times: Buckets) -> Percentile:
+    return lambda name: quantile_s(times, float(name[1:]) / 100)
+
+
+def _few(times: Buckets) -> str:
+    count = sum(times)
+    return f"of {counted(count, 'answer')}" if 0 < count < LEAST else ""
+
+
+def _token_kinds(bounds_s: Sequence[tuple[str, float]]) -> Sequence[str]:
+    return [*dict.fromkeys(name.partition(" ")[0].lower() for name, _ in bounds_s)]
+
+
+def _times(
+    latency: Mapping[str, Percentile],
+    tokens: Mapping[str, Percentile],
+    bounds_s: Sequence[tuple[str, float]],
+) -> list[tuple[str, Tile]]:
+    """Returns kinds of times with the tiles of their percentiles. Times with a bound come first.
+
+    latency: the percentiles of '', or nothing in Offline, which has no latency. tokens: percentiles by kind, such as
+    `ttft`. bounds_s: bounds in s, named as in the charts.
+    """
+    found: list[tuple[bool, str, Tile]] = []
+    for kind, value_s in {**latency, **tokens}.items():
+        start = f"{kind.upper()} ".lstrip()
+        bounds = {
+            name.removeprefix(start): bound_s
+            for name, bound_s in bounds_s
+            if (name.startswith(start) if kind else " " not in name)
+        }
+        median_s = value_s("p50")
+        for name in bounds or ("p99",):
+            label = f"{start}{name}" if kind else f"{name} latency"
+            tile = _time(label, value_s(name), bounds.get(name))
+            if kind and median_s is not None:
+                middle = f"p50 {show_ns(median_s * NS_PER_S)}"
+                tile = tile._replace(about="; ".join(filter(None, (tile.about, middle))))
+            found.append((not bounds, kind, tile))
+        if not kind and not tokens:
+            found.append((True, kind, _time("p50 latency", median_s, None)))
+    return [(kind, tile) for _, kind, tile in sorted(found, key=lambda one: one[0])]
+
+
+def _time(label: str, value_s: float | None, bound_s: float | None) -> Tile:
+    if value_s is None:
+        return Tile(label, UNKNOWN)
+    value_ns = value_s * NS_PER_S
+    if bound_s is None:
+        return Tile(label, show_ns(value_ns))
+    about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
+    is_late, is_near = value_s > bound_s, NEAR * bound_s <= value_s <= bound_s
+    about += f", at most {show_percent(1 - NEAR)} left" if is_near else ""
+    return Tile(label, show_ns(value_ns), about, is_late, not is_late, is_near)
+
+
+def _late_so_far(state: Snapshot) -> Iterator[Tile]:
     """Yields the number of late queries, and how many the SLO allows in the planned queries. Of several bounds, takes the
     bound that most queries miss, relative to the allowed number. The bucket that contains the bound does not count, so
     the number is a lower limit.
@@ -55,61 +182,26 @@ def _late(state: Snapshot) -> Iterator[Tile]:
         late, share = sum(state.totals.latency[first:]), 1 - float(name[1:]) / 100
         found.append((late / share, name, late, int(planned * share + _ROUNDING)))
     for _, name, late, allowed in sorted(found)[-1:]:
-        about = f"{name} allows at most {allowed:,} of {planned:,}"
-        number = f"≥\u202f{counted(late, 'query', 'queries')}"
-        yield Tile("Late so far", number, about, late > allowed)
+        number = f"≥\u202f{counted(late, 'query', 'queries')}" if late else "0 queries"
+        yield Tile("Late", number, _allowed(name, allowed, planned), late > allowed)
 
 
-def _latencies(state: Snapshot) -> Iterator[Tile]:
-    """Yields the latency's percentiles, then its median. Offline has no latency."""
-    if not state.counts_samples:
-        times = state.totals.latency
-        yield from _times("latency", times, dict(state.totals.bounds_s))
-        if not state.totals.token_times and (median_s := quantile_s(times, 0.5)) is not None:
-            yield Tile("p50 latency so far", show_ns(median_s * NS_PER_S))
+def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
+    judged = (result.get("goodput") or {}).get("slos") or ()
+    slos = {str(slo): slo for slo in parse_slos(result.get("slo") or "")}
+    # LoadGen counts the late queries of a single bound.
+    by_loadgen = (result.get("queries") or {}).get("late") if len(slos) == 1 else None
+    found = []
+    for one in judged if is_single else ():
+        if (slo := slos.get(one["slo"])) is not None and not slo.of:
+            share, planned = 1 - slo.percentile, one["of"]
+            late = one["late"] if by_loadgen is None else by_loadgen
+            allowed = int(planned * share + _ROUNDING)
+            found.append((late / share, slo.name, late, allowed, planned))
+    for _, name, late, allowed, planned in sorted(found)[-1:]:
+        about = _allowed(name, allowed, planned)
+        yield Tile("Late", counted(late, "query", "queries"), about, late > allowed)
 
 
-def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[Tile]:
-    """Yields the percentiles that have a bound, or the p99 if no percentile has a bound. The tile of a percentile of few
-    answers states their number. bounds: bound in s by percentile.
-    """
-    count = sum(times)
-    few = f"of {counted(count, 'answer')}" if count < LEAST else ""
-    for percentile in bounds or ("p99",):
-        if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:
-            continue
-        value_ns, bound_s = value_s * NS_PER_S, bounds.get(percentile)
-        label = f"{percentile} {name} so far"
-        if bound_s is None:
-            yield Tile(label, show_ns(value_ns), few)
-        else:
-            about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
-            is_late, is_near = value_s > bound_s, NEAR * bound_s <= value_s <= bound_s
-            about += f", at most {show_percent(1 - NEAR)} left" if is_near else ""
-            about += f", {few}" if few else ""
-            yield Tile(label, show_ns(value_ns), about, is_late, not is_late, is_near)
-
-
-def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:
-    """Yields the token times with their medians, then tokens/s."""
-    for kind, times in state.totals.token_times.items():
-        median_s = quantile_s(times, 0.5)
-        middle = "" if median_s is None else f"p50 {show_ns(median_s * NS_PER_S)}"
-        for tile in _times(kind.upper(), times, _of(kind, state.totals.token_bounds_s)):
-            yield tile._replace(about="; ".join(filter(None, (tile.about, middle))))
-    if (per_s := latest("tokens", "answered")) is not None:
-        yield Tile("Tokens in the last second", f"{show_rate(per_s)} tokens/s")
-
-
-def _of(kind: str, bounds_s: Sequence[tuple[str, float]]) -> Mapping[str, float]:
-    """Returns the bounds on one token time, by percentile."""
-    start = f"{kind.upper()} "
-    return {name.removeprefix(start): bound for name, bound in bounds_s if name.startswith(start)}
-
-
-def _rate(state: Snapshot, latest: Latest, many: str) -> Iterator[Tile]:
-    now = latest("rate", "answered")
-    parts = {"requested": state.offered, "since the start": state.rate}
-    about = ", ".join(f"{show_rate(v)} {name}" for name, v in parts.items() if v is not None)
-    if now is not None:
-        yield Tile("Rate in the last second", f"{show_rate(now)} {many}/s", about)
+def _allowed(name: str, allowed: int, planned: int) -> str:
+    return f"{name} allows at most {allowed:,} of {planned:,}"

@@ -16,7 +16,7 @@ from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS
 from harness.browse.live.snapshots import snapshots
-from harness.browse.live.tiles import live_tiles
+from harness.browse.live.tiles import final_tiles, live_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
@@ -106,8 +106,8 @@ class Watching:
             raise Missing(path)
 
     async def events(self, path: str) -> AsyncIterator[str]:
-        """Yields `state` and `done` events with HTML, `points` events with JSON, and `name` events with digests, then one
-        `end` event.
+        """Yields `name` events with digests, `done` events with HTML, `points` events with JSON and `state` events with
+        HTML, then one `end` event.
         """
         missed = sent = 0
         done = name = ""
@@ -116,22 +116,26 @@ class Watching:
             is_missed = problem and not await run_in_threadpool(self._may_be_silent, path)
             missed = missed + 1 if is_missed else 0
             has_stopped = missed >= PATIENCE
+            if is_gone := await run_in_threadpool(self._ended, path):
+                self._index.expire()
+            has_ended = is_gone or has_stopped
             panel = await run_in_threadpool(self._panel, path, past, problem, has_stopped)
-            if await run_in_threadpool(self._ended, path) or has_stopped:
-                yield _event("end", panel)
-                return
-            now_name = await run_in_threadpool(self._name, path)
+            now_name = "" if has_ended else await run_in_threadpool(self._name, path)
             if now_name not in ("", name):
                 yield _event("name", now_name)
                 name = now_name
-            if not problem or problem == BETWEEN_RUNS:
-                yield _event("state", panel)
-            if (now_done := await run_in_threadpool(self._done, path)) != done:
+            if (now_done := await run_in_threadpool(self._done, path)) not in ("", done):
                 yield _event("done", now_done)
                 done = now_done
+            # The page draws the points together with the next panel, so that both show the same moment.
             if new := past.since(sent):
                 yield _event("points", hide(json.dumps(new, separators=(",", ":"))))
                 sent = past.count
+            if has_ended:
+                yield _event("end", panel)
+                return
+            if not problem or problem == BETWEEN_RUNS:
+                yield _event("state", panel)
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
@@ -168,9 +172,10 @@ class Watching:
 
     def _ended_runs(self, path: str) -> list[Entry]:
         """Returns the finished runs in a study's folder, oldest first."""
-        entries = self._index.entries().values()
-        inside = [e for e in entries if e.row is not None and e.path.startswith(f"{path}/")]
-        return [e for e in reversed(inside) if not e.notes_endpoint]
+        entries = self._index.entries()
+        path = path.removesuffix(PARTIAL) if self._ended(path) else path
+        inside = (e for e in entries.values() if e.path.startswith(f"{path}/"))
+        return [e for e in reversed([*inside]) if e.row is not None and not e.notes_endpoint]
 
     def _past(self, path: str) -> Past:
         with self._lock:
@@ -224,7 +229,7 @@ class Watching:
     def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
         finished = path.removesuffix(PARTIAL)
         verdict = reason = study = None
-        doubts = of_tiles = ""
+        doubts, is_search = "", past.run not in ("", path) or self._is_search(path)
         is_between = problem == BETWEEN_RUNS
         is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
         if is_stopped:
@@ -235,20 +240,26 @@ class Watching:
         disturbance = "" if problem else _disturbance(past)
         is_past = is_between or past.begun is not state
         shown: Sequence[Tile] = ()
+        of_tiles = ""
         if past.begun is not None:
             is_doubtful = is_past or bool(disturbance or problem)
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
-            of_tiles = "The last run, until its last second" if is_past else ""
+            of_tiles = f"{_last_name(past.begun_in)}, so far"
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):
                 *_, shown = self._end(ended[-1].path)
-                of_tiles = f"Final numbers of {ended[-1].path.rpartition('/')[2]}"
+                of_tiles = f"{_last_name(ended[-1].path)}, final numbers"
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
+                of_tiles = "Final numbers"
             entry = self._index.entries().get(finished)
             study = entry.study if entry is not None else None
+        done = Step() if is_stopped else step(self._index.root, path)
+        if done.share is not None:
+            past.share = max(done.share, past.share or 0.0)
+            done = done._replace(share=past.share)
         return render(
             "panel.html",
             state=state,
@@ -258,9 +269,10 @@ class Watching:
             is_loading=is_between and not is_stopped,
             is_between=is_between,
             stages=past.begun.stages if past.begun is not None else (),
-            of_tiles=of_tiles if shown and not (verdict or study) else "",
-            heading=self._heading(path, state),
-            step=Step() if is_stopped else step(self._index.root, path),
+            of_tiles=of_tiles if shown and (is_search or study) else "",
+            heading=self._heading(path, past.measured or state),
+            step=done,
+            is_search=is_search,
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
@@ -284,17 +296,21 @@ class Watching:
         row = read_row(self._index.root, path)
         result = read(self._index.root, f"{path}/{run_folder.RESULT}")
         reason = next((one["text"] for one in result["reasons"]), "")
-        final = [one._replace(label=f"{one.label}, final") for one in tiles.tiles(result)]
-        return row["verdict"], reason, row["doubts"], final
+        return row["verdict"], reason, row["doubts"], final_tiles(result)
 
     def _done(self, path: str) -> str:
         """Renders a study's finished runs, for a search below a plot of the loads that were tried."""
-        entry = self._index.entries().get(path)
+        entries = self._index.entries()
+        entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
         return render(
             "done.html",
             tried=tried_loads(self._index.root, entry) if entry else Tried(),
             done=[e.row for e in self._ended_runs(path)],
-        )
+        ).strip()
+
+
+def _last_name(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(PARTIAL)
 
 
 def _disturbance(past: Past) -> str:

@@ -220,6 +220,7 @@ class PeakJob(Study[PeakOptions]):
             f"run {number} of {bound} {most}: {at}",
             planned_s,
             bound=bound,
+            is_total_known=self._best is not None,
             most_late=None if allowed is None else (lambda _plan: allowed),
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)

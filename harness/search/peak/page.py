@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import Slo, parse_slos, searched
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, show_rate
 from harness.results.evidence.stages import reported_percentile
-from harness.results.pages import page
+from harness.results.pages import page, tiles
 from harness.results.pages.heading import Badges, heading, is_doubted, task
 from harness.results.pages.page import Article, Figure, RunLink
 from harness.results.pages.plots import bound_at, bound_line, line, rounded
 from harness.results.pages.tables import Table
+from harness.results.pages.tiles import Tile
 from harness.search.peak import table
 from harness.search.peak.content import Content, Probe
 
@@ -42,6 +43,32 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
     runs = [linked(probe["folder"]) for probe in content["probes"]] if linked else []
     tail = list(page.section(_headed(table.probes_table(content)), runs=runs, cards=True))
     return [Article(head, list(figures(content)), tail)]
+
+
+def tiles_so_far(content: Content) -> str:
+    """Returns the loads between which the peak lies so far, as HTML; '' before a run has been judged."""
+    loads: dict[bool, list[tuple[float, bool]]] = {True: [], False: []}
+    for probe in content["probes"]:
+        if probe["passed"] is not None and probe["load"] is not None:
+            loads[probe["passed"]].append((probe["load"], probe["kind"] == "full"))
+    if not any(loads.values()):
+        return ""
+    if (peak := content["peak"]) is not None:
+        loads[True] = [(peak, True)]
+        loads[False] = [one for one in loads[False] if one[0] > peak]
+    passed = max(loads[True], default=None)
+    failed = min(loads[False], key=lambda one: (one[0], not one[1]), default=None)
+    found = (("Highest load that passed", passed), ("Lowest load that failed", failed))
+    return tiles.html([_load_tile(label, one, content["unit"]) for label, one in found])
+
+
+def _load_tile(label: str, tried: tuple[float, bool] | None, unit: str) -> Tile:
+    if tried is None:
+        return Tile(label, "-", "none so far")
+    load, is_full = tried
+    return Tile(
+        label, f"{show_rate(load)} {unit}", "at full length" if is_full else "in a short run"
+    )
 
 
 def badges(content: Content) -> Badges:
@@ -77,7 +104,15 @@ def figures(content: Content) -> Iterator[Figure]:
     axis = _loads_axis(f"{requested}{content['unit']}", [p["load"] for p in probes if p["load"]])
     names: list[Mapping[str, Any]] = []
     if (peak := content["peak"]) is not None:
-        upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
+        upright = {
+            "name": "peak",
+            "type": "line",
+            "x0": peak,
+            "x1": peak,
+            "y0": 0,
+            "y1": 1,
+            "yref": "paper",
+        }
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
         # On a logarithmic axis, plotly expects the logarithm.

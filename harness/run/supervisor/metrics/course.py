@@ -48,6 +48,8 @@ def _is_whole(counts: Sequence[int]) -> Sequence[int]:
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Buckets = Annotated[Sequence[Count], AfterValidator(_is_whole)]
 """Number of values so far in each bucket of EDGES_NS, and above the last edge; empty without values."""
+Bounds = Sequence[tuple[str, float]]
+"""Names of percentiles that SLOs limit, and their bounds in s."""
 
 
 class Stage(NamedTuple):
@@ -75,9 +77,8 @@ class Totals(NamedTuple):
     waiting: float | None
     """Number of waiting samples."""
     watts: Mapping[str, float]
-    bounds_s: Sequence[tuple[str, float]]
-    """The SLO's bounds by percentile, such as ('p99', 0.05)."""
-    token_bounds_s: Sequence[tuple[str, float]]
+    bounds_s: Bounds
+    token_bounds_s: Bounds
     cores: int | None = None
     """Number of cores on this machine."""
 
@@ -206,6 +207,7 @@ def _totals(counts: LiveCounts | None, slos: Sequence[Slo], machine: Sequence[Me
     samples = [one for family in machine for one in family.samples]
     cpu_s = {one.labels["mode"]: one.value for one in samples if one.name == _CPU}
     own_s = [one.value for one in samples if one.name == _MEASURED_CPU]
+    bounds_s, token_bounds_s = bounds_of(slos)
     readings = Totals(
         latency=(),
         token_times={},
@@ -217,12 +219,8 @@ def _totals(counts: LiveCounts | None, slos: Sequence[Slo], machine: Sequence[Me
         stolen_s=cpu_s.get("steal"),
         waiting=None,
         watts={one.labels["source"]: one.value for one in samples if one.name == _WATTS},
-        bounds_s=[(slo.name, slo.bound_ns / NS_PER_S) for slo in slos if not slo.of],
-        token_bounds_s=[
-            (f"{slo.of.upper()} {slo.name.partition(':')[2]}", slo.bound_ns / NS_PER_S)
-            for slo in slos
-            if slo.of
-        ],
+        bounds_s=bounds_s,
+        token_bounds_s=token_bounds_s,
         cores=psutil.cpu_count(),
     )
     if counts is None:
@@ -239,6 +237,17 @@ def _totals(counts: LiveCounts | None, slos: Sequence[Slo], machine: Sequence[Me
         nodes={node: found.completed for node, found in counts.nodes.items()},
         waiting=counts.queued,
     )
+
+
+def bounds_of(slos: Sequence[Slo]) -> tuple[Bounds, Bounds]:
+    """Returns the bounds on the query latency, such as ('p99', 0.05), and on token times, such as ('TTFT p99', 0.2)."""
+    bounds_s: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
+    for slo in slos:
+        name = slo.name.partition(":")[2] if slo.of else slo.name
+        bounds_s[bool(slo.of)].append(
+            (f"{slo.of.upper()} {name}".lstrip(), slo.bound_ns / NS_PER_S)
+        )
+    return bounds_s[False], bounds_s[True]
 
 
 class Course:
