@@ -187,23 +187,32 @@ def _tables(made: Mapping[str, Comparison]) -> Sequence[Mapping[str, Any]]:
 
 
 def _table_of(changes: Sequence[tuple[str, Change]], letters: Sequence[str]) -> Mapping[str, Any]:
-    """Returns the template's values for a table of changes on one scale. If A is compared with several sides, a column
-    has the letter of the side. changes: with the letter of the second side.
+    """Returns the template's values for a table of changes on one scale. If A is compared with several sides, the rows
+    of a number stand together, and a column has the letter of the side. changes: with the letter of the second side.
     """
     scale = Scale([change for _, change in changes])
     has_several = len(letters) > 1
-    columns = change_text.columns("other" if has_several else letters[0])
+    columns = change_text.columns("value" if has_several else letters[0])
     rows = [list(change_text.row_in_words(change)) for _, change in changes]
+    names = [change.name for _, change in changes]
     if has_several:
-        columns.insert(1, Column("side"))
+        columns.insert(2, Column("side"))
         for row, (letter, _) in zip(rows, changes, strict=True):
-            row.insert(1, letter)
-    images = [(bar(change, scale), verdict_chip(change)) for _, change in changes]
+            row.insert(2, letter)
+    more = [
+        {
+            "image": bar(change, scale),
+            "verdict": verdict_chip(change),
+            "is_lower_better": not change.higher_is_better,
+            "is_first": name not in names[:i],
+        }
+        for i, (name, (_, change)) in enumerate(zip(names, changes, strict=True))
+    ]
     return {
         "columns": columns,
         "scale": scale.axis,
         "is_ranked": any(change.verdict is not None for _, change in changes),
-        "rows": list(zip(cells(Table("", "", "", columns, rows)), images, strict=True)),
+        "rows": list(zip(cells(Table("", "", "", columns, rows)), more, strict=True)),
         "folded": change_text.folded([change for _, change in changes]),
     }
 

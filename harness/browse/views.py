@@ -23,7 +23,7 @@ from harness.results import records, run_files, run_folder
 from harness.results.pages import report
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
-from harness.results.pages.runs.pareto import pareto
+from harness.results.pages.runs.pareto import count_tasks, pareto
 from harness.results.pages.runs.rows import Addresses, load_text
 from harness.results.seal import digests
 
@@ -31,6 +31,7 @@ MOST_UNFINISHED = 20
 """Showing the list calls the endpoints of at most this many unfinished runs."""
 
 MOST_LISTED = 100
+_MOST_IN_PARETO = 1_000
 MOST_OTHERS = 5
 """The page of a study of --repeats links to comparisons with at most this many others."""
 
@@ -198,7 +199,13 @@ class Views:
         return self._drawn("history", selection, history, 2_000)
 
     def pareto(self, selection: Selection) -> str:
-        return self._drawn("pareto", selection, pareto, 1_000)
+        return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO, self._tasks_in_studies)
+
+    def _tasks_in_studies(self, selection: Selection) -> int:
+        """Returns the number of tasks with several configurations if the runs of studies count, too."""
+        every = replace(selection, inside="1", sort="started", turned="")
+        rows = every.rows(self._index.entries().values())
+        return count_tasks(rows[:_MOST_IN_PARETO])
 
     def _drawn(
         self,
@@ -206,13 +213,18 @@ class Views:
         selection: Selection,
         draw: Callable[[Sequence[Row], Addresses, str], Sequence[Article]],
         most: int,
+        in_studies: Callable[[Selection], int] = lambda _: 0,
     ) -> str:
-        """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser."""
+        """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser.
+
+        in_studies: is called if nothing is drawn without the runs of studies; returns the number of groups with them.
+        """
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         heading = f"<h1>{view.capitalize()}</h1>"
         with reading("the numbers of these runs cannot be drawn"):
             articles = draw(rows[:most], _address, "use the filters above")
+        is_drawn = any(article.figures for article in articles)
         if articles:  # the heading comes before the filters
             first, *others = articles
             heading, *head = first.head
@@ -226,6 +238,7 @@ class Views:
             heading=heading,
             found=len(rows),
             drawn=min(len(rows), most),
+            in_studies=in_studies(selection) if not is_drawn and not selection.inside else 0,
             **plotted(articles),
         )
 

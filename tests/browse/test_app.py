@@ -544,8 +544,11 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     """Bug: the four rows that most readers need were hidden among 23 rows of equal rank."""
     text = html.unescape(page(client, PAIR))
     first, _, folded = text.partition("<details>")
-    names = re.compile(r'<tr><th scope="row">([^<]+)</th>')
+    names = re.compile(r'<tr><th scope="row"><span>(.+?)(?: <span.*)?</span></th>')
     assert names.findall(first) == ["p90", "p99", "p50", "throughput"]
+    assert (
+        first.count("lower is better") == 3
+    )  # bug: a higher rate and a higher latency looked alike
     summary, _, others = folded.partition("</summary>")
     assert f"{len(names.findall(others))} other numbers" in summary
     assert {"p95", "infer p50"} <= {*names.findall(others)}
@@ -573,9 +576,19 @@ def test_three_runs_share_one_table_with_a_row_per_side(client: TestClient) -> N
     main_table, folded = re.findall(
         '<table class="changes">.*?</table>', page(client, f"{PAIR}&run=server"), re.DOTALL
     )
-    rows = re.findall(r'<th scope="row">(.*?)</th>\n<td data-head="side">(.)</td>', main_table)
-    assert rows[:4] == [("p90", "B"), ("p90", "C"), ("p99", "B"), ("p99", "C")]
-    assert '<td data-head="side">C</td>' in folded
+    rows = re.findall(
+        r'<tr( class="again"|)><th scope="row"><span>(.*?) .*?data-head="side"><span>(.)</span></td>',
+        main_table,
+        re.DOTALL,
+    )
+    again = ' class="again"'
+    assert rows[:4] == [
+        ("", "p90", "B"),
+        (again, "p90", "C"),
+        ("", "p99", "B"),
+        (again, "p99", "C"),
+    ]
+    assert '<td data-head="side"><span>C</span></td>' in folded
     text = page(client, f"{PAIR}&run=server")
     assert text.count("<b>A</b>") == 1
     assert [f"{letter} against A</h2>" in text for letter in "BC"] == [True, True]
@@ -709,6 +722,21 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
 def test_the_list_shortens_an_answer_to_one_line(answer: str, expected: str) -> None:
     """Bug: the column was cut before the bound and the rate."""
     assert brief(answer) == expected
+
+
+def test_pareto_leads_to_the_runs_of_studies(results: Path, client: TestClient) -> None:
+    """Bug: with all comparable runs in studies, the page was a list of tasks without a comparison."""
+    assert "With the runs of studies" not in page(client, "/pareto")
+    for name, batch in (("grid/1", 1), ("grid/2", 2)):
+        shutil.copytree(results / "closed-loop", results / name)
+        result = json.loads((results / name / "result.json").read_text())
+        result["plan"]["max_batch"] = batch
+        (results / name / "result.json").write_text(json.dumps(result))
+    (results / "grid/grid.json").write_text("{}")
+    shown = page(client, "/pareto?text=grid")
+    assert "With the runs of studies, one task has several configurations" in shown
+    (there,) = re.findall('<a href="(/pareto[^"]*)">show it</a>', shown)
+    assert "on the front" in page(client, html.unescape(there))
 
 
 @pytest.mark.parametrize("view", ["history", "pareto"])

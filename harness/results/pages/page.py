@@ -137,8 +137,8 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts characters that
-    terminals may lack, such as the micro sign.
+    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), inserts characters that
+    terminals may lack, such as the micro sign, and leaves out arrows, which fonts may lack.
 
     Leaves the output of `command_html` unchanged. Inside scripts, changes only units.
     """
@@ -147,7 +147,7 @@ def typeset(html: str) -> str:
     if not html.startswith("<script"):
         html = _POWER.sub(_written_out, html)
         html = _RAISED_TO.sub(lambda found: f"10{found[1].translate(_RAISED)}", html)
-        html = html.replace("&lt;- ", "← ").replace(">+-<", ">±<")
+        html = html.replace(">&lt;- ", ">").replace("  &lt;- ", " · ").replace(">+-<", ">±<")
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 
@@ -478,6 +478,7 @@ _CLAUSE = re.compile(r"; (?![^(]*\))")
 
 _WORDS = frozenset(
     (
+        "keep",
         "undecided",
         "no",
         "not",

@@ -28,6 +28,7 @@ from harness.results.pages.page import (
     Article,
     Figure,
     Html,
+    command_html,
     groups_html,
     link,
     section,
@@ -129,7 +130,7 @@ def _bottom(run: RunFiles, config: str = "") -> Iterator[str]:
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(config or f"{parent}{folder.name}/{run_folder.CONFIG}")
-    yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
+    yield command_html(f"python -m harness --config {path}")
 
 
 def _address(title: str) -> str:

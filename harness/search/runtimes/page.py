@@ -118,7 +118,7 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
         {
             "x": end,
             "y": name,
-            "text": f"→ {speed['high']:.3g}",
+            "text": f"up to {speed['high']:.3g}",
             "showarrow": False,
             "xanchor": "right",
             "yshift": 10,

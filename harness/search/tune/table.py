@@ -106,13 +106,35 @@ def headline(content: Content) -> str:
     """States the plan to take and its measured number, or that no plan meets the SLO or is shown to be better."""
     if content["taken"] is None:
         return outcome(content)
-    missed, default = missed_slo(content), _default(content)
+    missed, default, end = missed_slo(content), _default(content), "a plan is instances x threads"
+    if default is not None and not missed and is_unproven(content):
+        why = _why_unproven(content, default)
+        return f"{_unproven_text(content, default)}; chosen: {_number(content, content['taken'])}, {why}; {end}"
+    is_default = default is not None and default["plan"] == content["taken"]
     kind = "the closest plan" if missed else "the plan to take"
-    if default is not None and default["plan"] == content["taken"] and not missed:
+    if is_default and not missed:
         kind = "which is the plan without tuning"
-    elif not missed and is_unproven(content):
-        kind = _why_unproven(content, default)
-    return f"{outcome(content)}, {kind}; a plan is instances x threads"
+    return f"{outcome(content)}, {kind}; {end}"
+
+
+def _unproven_text(content: Content, default: FinalistEntry) -> str:
+    """States that the chosen plan may be no better than the plan without tuning."""
+    before = f"{default['plan']}, the plan without tuning"
+    if _is_only_to_meet(content, default):
+        return f"no plan is shown to be better than {before}"
+    return f"keep {before}: no plan is shown to be better"
+
+
+def _is_only_to_meet(content: Content, default: FinalistEntry) -> bool:
+    """Returns whether the mean of the chosen plan meets the SLO, and the mean of the plan without tuning misses it."""
+    taken, means = content["taken"], _means(content)
+    before = means.get(default["plan"])
+    return taken is not None and before is not None and means[taken] <= bound_ns(content) < before
+
+
+def _number(content: Content, plan: str) -> str:
+    aim = Aim(**content["judged"])
+    return f"{aim.what} {aim.show(_means(content)[plan])} with {plan}"
 
 
 def outcome(content: Content) -> str:
@@ -123,10 +145,10 @@ def outcome(content: Content) -> str:
         return f"no plan was judged: {why}" if why else "no plan has been judged yet"
     taken = content["taken"]
     plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
-    number = f"{aim.what} {aim.show(means[plan])} with {plan}"
+    number = _number(content, plan)
     missed, default = missed_slo(content), _default(content)
     if default is not None and not missed and is_unproven(content):
-        return f"no plan is shown to be better than {default['plan']}, the plan without tuning: {number}"
+        return f"{_unproven_text(content, default)}; chosen: {number}"
     return ": ".join(filter(None, (missed, "" if taken else "best plan so far", number)))
 
 
@@ -136,15 +158,13 @@ def is_unproven(content: Content) -> bool:
     return content["taken"] is not None and over is not None and over["low"] <= 1
 
 
-def _why_unproven(content: Content, default: FinalistEntry | None) -> str:
+def _why_unproven(content: Content, default: FinalistEntry) -> str:
     """States why a plan was chosen that is not shown to be better than the plan without tuning."""
-    taken, means = content["taken"], _means(content)
-    before = means.get(default["plan"]) if default is not None else None
-    if taken is not None and before is not None and means[taken] <= bound_ns(content) < before:
+    if _is_only_to_meet(content, default):
         return f"whose mean meets {content['slo']}, as the other plan's mean does not"
     return (
         "which has the best mean"
-        if taken == content["best"]
+        if content["taken"] == content["best"]
         else "which is simpler and about as good"
     )
 
@@ -193,9 +213,8 @@ def _gain(content: Content) -> str:
     format_ = ".3f" if over["high"] < 10 else ".3g"
     span = f"{over['low']:{format_}} to {over['high']:{format_}}"
     if is_unproven(content):
-        means = _means(content)
-        misses = means[taken] <= bound_ns(content) < means[default["plan"]]
-        advice = "but only its mean meets the SLO" if misses else "so keep your present options"
+        is_only = _is_only_to_meet(content, default)
+        advice = "but only its mean meets the SLO" if is_only else "so keep your present options"
         return (
             f"not shown, {advice}: {taken} is {span} times as good as "
             f"{default['plan']}, the plan without tuning ({over['rounds']} rounds)"

@@ -116,7 +116,7 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
     first, *_ = history(rows(results), reports_in(results, results / "page.html"))
     server = cells(first, "digits · server · ort · 1,000 queries/s · alpha")
     assert server[1:] == ["3, 1 INVALID", "2026-01-07 10:00", "p99 6.00 ms", "+20.0 %", ""]
-    assert "<polyline" in text(first)
+    assert "<polyline" not in text(first)  # three points are no course
     # Bug: each workload with a single run had an article with one row.
     assert "<details><summary>3 workloads with a single run" in text(first)
     alone = cells(first, "small on digits")
@@ -143,6 +143,24 @@ def test_newest_run_is_compared_with_the_range_of_the_runs_before(
     since = rows(results, since="2026-01-10")
     first, *_ = history(since, reports_in(results, results / "page.html"))
     assert cells(first, "own on digits")[4] == against
+    assert ("<polyline" in text(first)) is (len(p99s_ms) > 3)
+
+
+def test_a_study_with_several_settings_has_no_course(results: Path) -> None:
+    """Bug: the batch sizes of a grid looked like a course, with a change against their median."""
+    found = rows(results, model="digits", host="alpha", scenario="server")
+    others = rows(results, scenario="offline")
+    for folder, settings, against in (
+        ("grid/{}", "{}", "not compared: the settings differ"),
+        ("repeats/{}", "same", "+20.0 %"),
+        ("{}", "{}", "+20.0 %"),  # runs of a user follow a workload over its changes
+    ):
+        inside = [
+            {**row, "folder": folder.format(i), "settings": settings.format(i)}
+            for i, row in enumerate(found)
+        ]
+        first, *_ = history([*inside, *others], lambda _: None)
+        assert cells(first, "digits · server")[4] == against
 
 
 def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
@@ -509,7 +527,8 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
         database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     # Bug: the page was empty, except for a folded list.
-    assert "<details open><summary>2 tasks with a single configuration" in text(found[0])
+    assert "<details><summary>2 tasks with a single configuration" in text(found[0])
+    assert "VALID</span>" not in text(found[0])  # only VALID runs are compared
 
 
 def test_one_run_that_beats_all_others_is_named_and_drawn(results: Path) -> None:

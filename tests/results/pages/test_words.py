@@ -93,9 +93,10 @@ def test_a_setting_has_its_unit_and_no_code(
         ("0 to 1.2e+05", "0 to 120,000"),
         ("<td>1.2e-07</td>", "<td>1.2·10⁻⁷</td>"),
         ("run-1e-05", "run-1e-05"),
+        ("<td>VALID  &lt;- knee</td><td>&lt;- taken</td>", "<td>VALID · knee</td><td>taken</td>"),
         ('<script type="application/json">[1e-05]', '<script type="application/json">[1e-05]'),
         (command_html("--x 1e-05"), command_html("--x 1e-05")),
     ],
 )
-def test_powers_of_ten_are_written_out(html: str, shown: str) -> None:
+def test_powers_of_ten_are_written_out_and_arrows_left_out(html: str, shown: str) -> None:
     assert typeset(html) == shown

@@ -30,7 +30,7 @@ LEAST_POINTS = 2
 """Minimum number of points in a plot."""
 
 _FEWEST_DRAWN = 4
-"""Minimum number of runs in a workload that has plots on a page of several workloads."""
+"""Minimum number of runs in a workload that has plots on a page of several workloads, or a course."""
 
 _LISTED = 50
 
@@ -107,7 +107,15 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
     before = [number.value for number in found if number is not None]
     against = _against(main[1], before) if main is not None else ""
     start = whole(_minute(newest)) if valid else "-"
+    if _is_of_many_settings(valid):
+        return (runs, start, Html(shown_result), "not compared: the settings differ", "")
     return (runs, start, Html(shown_result), against, _spark(members))
+
+
+def _is_of_many_settings(members: Sequence[Row]) -> bool:
+    """Returns whether the runs belong to studies that vary the settings, such as grids, so that they have no course."""
+    inside = {row["settings"] for row in members if "/" in str(row["folder"])}
+    return len(inside) > 1
 
 
 def _minute(row: Row) -> str:
@@ -144,7 +152,7 @@ def _spark(members: Sequence[Row]) -> str:
         if (number := numbers(row).get(main[0])) is not None
     ]
     values = [value for _, value in found]
-    if len(values) < LEAST_POINTS or min(values) < 0 or max(values) == 0:
+    if len(values) < _FEWEST_DRAWN or min(values) < 0 or max(values) == 0:
         return ""
     step, edge = (_SPARK_WIDTH - 8) / (len(values) - 1), 4
     points = [

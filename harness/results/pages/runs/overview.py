@@ -35,6 +35,8 @@ class Overview(NamedTuple):
     """Name of the thing that a group must have two of, such as run; other groups are a list without plots."""
     count: Callable[[Sequence[Any]], int]
     """Returns the number of these units in a group."""
+    has_verdicts: bool = True
+    """Whether the list of the other groups has a column of verdicts; not if all runs are VALID."""
 
 
 OPTIONS = "choose with --model, --backend, --scenario, --host or --since"
@@ -79,7 +81,7 @@ def first_articles(
     single = {titles[key]: members for key, members in groups.items() if key not in drawable}
     if single and not several:
         head.append(f"<p>Nothing to compare yet: no {page.single} has two {page.unit}s.</p>")
-    head += _single(page, single, addresses, is_all=not several)
+    head += _single(page, single, addresses)
     if len(several) > MOST:
         missing = counted(len(several) - MOST, f"more {page.single}")
         are = "is" if len(several) - MOST == 1 else "are"
@@ -95,18 +97,18 @@ def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
 
 
 def _single(
-    page: Overview, found: Mapping[str, Sequence[Any]], addresses: Addresses, *, is_all: bool
+    page: Overview, found: Mapping[str, Sequence[Any]], addresses: Addresses
 ) -> Iterator[str]:
-    """Yields a list of the groups with a single unit, which is folded unless the page has nothing else. found: their
-    members by heading.
-    """
+    """Yields a folded list of the groups with a single unit. found: their members by heading."""
     if not found:
         return
-    yield f"<details{' open' if is_all else ''}><summary>{counted(len(found), page.single)} with a single {page.unit}</summary>"
+    yield f"<details><summary>{counted(len(found), page.single)} with a single {page.unit}</summary>"
     rows = []
     for title, members in found.items():
         own = [page.row(member) for member in members]
         newest = main_text(own[0]) + (" in the newest" if len(own) > 1 else "")
-        rows.append((title, all_linked(own, addresses), with_meanings(own[0]["verdict"]), newest))
-    yield table((page.single, "run", "verdict", "result"), rows, cards=True)
+        verdict = [with_meanings(own[0]["verdict"])] if page.has_verdicts else []
+        rows.append((title, all_linked(own, addresses), *verdict, newest))
+    heads = (page.single, "run", *(["verdict"] if page.has_verdicts else []), "result")
+    yield table(heads, rows, cards=True)
     yield "</details>"

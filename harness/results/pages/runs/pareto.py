@@ -59,6 +59,21 @@ def pareto(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) -> 
 
     With synthetic data, each model is a separate task.
     """
+    return first_articles(
+        _tasks(rows),
+        _PAGE,
+        lambda key, members: _article(key, members, addresses),
+        addresses,
+        choice,
+    )
+
+
+def count_tasks(rows: Sequence[Row]) -> int:
+    """Returns the number of tasks with several configurations."""
+    return sum(len(gathered(members)) > 1 for members in _tasks(rows).values())
+
+
+def _tasks(rows: Sequence[Row]) -> Mapping[tuple[str, ...], list[Member]]:
     groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:
         values = {name: q for name, q in numbers(row).items() if name.startswith(_KINDS)}
@@ -69,9 +84,7 @@ def pareto(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) -> 
             task = row["model"] if synthetic else row["dataset_digest"] or ""
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
-    return first_articles(
-        groups, _PAGE, lambda key, members: _article(key, members, addresses), addresses, choice
-    )
+    return groups
 
 
 _INTRODUCTION = (
@@ -145,6 +158,7 @@ _PAGE = Overview(
     "task",
     "configuration",
     lambda members: len(gathered(members)),
+    has_verdicts=False,
 )
 
 
