@@ -25,7 +25,7 @@ from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.compare.page import bar, differences, figures, reasons, verdict_chip, why
 from harness.results.pages import page as pages
-from harness.results.pages.heading import is_doubted, workload
+from harness.results.pages.heading import workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Column, Table
 
@@ -42,7 +42,8 @@ class Side(NamedTuple):
     name: str
     verdict: str
     answer: str
-    is_doubted: bool
+    doubts: str
+    """Codes, separated by spaces."""
 
 
 class Comparisons:
@@ -152,7 +153,7 @@ class Comparisons:
                 run.name,
                 run.result["verdict"],
                 headline_in_short(run.result),
-                is_doubted([run.result]),
+                " ".join(doubt["code"] for doubt in run.result["doubts"]),
             )
             for path, run in zip(paths, runs, strict=True)
         ]

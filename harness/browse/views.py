@@ -278,11 +278,8 @@ class Views:
         entry = self._index.entry(path)
         if entry.study is None:
             raise Missing(path)
-        inside = [
-            e
-            for e in self._index.entries().values()
-            if e.inside == path and not e.is_in_progress(self._root)
-        ]
+        every = [e for e in self._index.entries().values() if e.inside == path]
+        inside = [e for e in every[::-1] if not e.is_in_progress(self._root)]  # oldest first
         with HEAVY:
             articles = studies.articles(self._root, entry)
         return render(

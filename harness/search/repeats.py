@@ -24,7 +24,7 @@ from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.page import Figure
-from harness.results.pages.plots import band, bound_line, line, rounded
+from harness.results.pages.plots import INVALID, VALID, bound_line, line, rounded
 from harness.results.pages.runs.rows import ESTIMATE
 from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
@@ -237,45 +237,71 @@ def tables(content: Content) -> Iterator[Table]:
         yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 
+_MARKS = {
+    "VALID": {"color": VALID, "symbol": "circle"},
+    "INVALID": {"color": INVALID, "symbol": "x"},
+}
+
+WIDE = 5
+"""The axis is logarithmic if the largest value exceeds the smallest by more than this factor."""
+
 NEAR = 3
 """The plot shows a bound up to this multiple of the largest value. A bound farther away would flatten the runs."""
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields a plot of the deciding number in each run, with its mean and interval; nothing without an interval."""
+    """Yields a plot of the deciding number in each run, and beside the runs of their mean with its interval; nothing
+    without an interval.
+    """
     name = content.get("deciding", "")
     number = content["numbers"].get(name)
     if number is None or number["interval"] is None:
         return
     unit, scale = ("ms", 1 / NS_PER_MS) if number["unit"] == "ns" else (number["unit"], 1.0)
-    runs = range(1, len(number["values"]) + 1)
-    ends = [0.5, len(runs) + 0.5]
     low, high = (v * scale for v in number["interval"])
     values = [rounded(v, scale) for v in number["values"]]
-    symbols = ["circle" if one == "VALID" else "x" for one in content["verdicts"]]
-    drawn = [
-        line("run", runs, values, mode="markers", marker={"size": 10, "symbol": symbols}),
-        line("geometric mean", ends, [rounded(number["mean"], scale)] * 2, mode="lines"),
-    ]
+    runs = [*zip(map(str, range(1, len(values) + 1)), values, content["verdicts"], strict=True)]
+    drawn = []
+    for verdict, marker in _MARKS.items():
+        own = [(run, value) for run, value, one in runs if (one == "VALID") is (verdict == "VALID")]
+        if own:
+            x, y = zip(*own, strict=True)
+            drawn.append(line(verdict, x, y, mode="markers", marker={"size": 10, **marker}))
+    mean = (number["mean"] or 0.0) * scale
+    ends = {"array": [rounded(high - mean)], "arrayminus": [rounded(mean - low)]}
+    whisker = {"type": "data", "symmetric": False, **ends, "width": 6}
+    middle = {"size": 12, "symbol": "diamond"}
+    drawn.append(
+        line(
+            "geometric mean",
+            ["mean"],
+            [rounded(mean)],
+            mode="markers",
+            marker=middle,
+            error_y=whisker,
+        )
+    )
     known = [low, high, *filter(None, values)]
     bounds_ms = [
         slo.bound_ns / NS_PER_MS for slo in parse_slos(content.get("slo") or "") if slo.name == name
     ]
     near_ms = [bound_ms for bound_ms in bounds_ms if bound_ms <= NEAR * max(known)]
     known += near_ms
-    margin = (max(known) - min(known)) * 0.05
+    is_wide = min(known) > 0 and max(known) > WIDE * min(known)
+    names = [*(run for run, *_ in runs), "mean"]
     layout = {
-        "xaxis": {"title": "run", "dtick": 1},
-        "yaxis": {
-            "title": f"{name}, {unit}",
-            # includes the band, and the label above the bound
-            "range": [min(known) - margin, max(known) + margin * (3 if near_ms else 1)],
+        "xaxis": {
+            "title": "run",
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": names,
+            "range": [-0.5, len(names) - 0.5],
         },
-        "shapes": [band(low, high), *(one for ms in near_ms for one in bound_line(ms, "y"))],
+        "yaxis": {"title": f"{name}, {unit}", **({"type": "log"} if is_wide else {})},
+        "shapes": [one for ms in near_ms for one in bound_line(ms, "y")],
     }
-    about = f"Grey: the {show_percent(content['level'])} interval of the mean."
-    about += " A cross is an INVALID run." if "x" in symbols else ""
-    yield Figure("Runs", about, drawn, layout)
+    level = show_percent(content["level"])
+    yield Figure("Runs", f"The line through the mean is its {level} interval.", drawn, layout)
 
 
 def _rows(content: Content) -> Iterator[list[str]]:

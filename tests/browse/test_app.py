@@ -483,7 +483,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     shutil.copytree(side, results / "later", symlinks=True)
     assert "/compare?run=later&amp;run=again" in page(client, "/study/again")
     assert f'<p class="headline">{typeset(told)}</p>' in study
-    assert "Grey: the 95\u00a0% interval of the mean." in study
+    assert "The line through the mean is its 95\u00a0% interval." in study
     assert (
         '<dt>Doubt</dt><dd class="doubts"><span class="chip uncertain" tabindex="0">drift<' in study
     )

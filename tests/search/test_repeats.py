@@ -277,7 +277,16 @@ def test_the_plot_shows_a_near_bound_and_invalid_runs(slo: str, bounds: int) -> 
         "numbers": {"p99": number},
     }
     (plot,) = repeats.figures(content)
-    assert plot.data[0]["marker"]["symbol"] == ["circle", "x"]
-    assert "A cross is an INVALID run." in plot.about
+    shown = {trace["name"]: (trace["x"], trace["marker"]["symbol"]) for trace in plot.data}
+    assert shown == {
+        "VALID": (["1"], "circle"),
+        "INVALID": (["2"], "x"),
+        "geometric mean": (["mean"], "diamond"),
+    }
+    # Bug: an interval over a factor of a hundred pressed the runs into the lowest part of the plot.
+    assert "type" not in plot.layout["yaxis"]
+    number["interval"] = [2.4e5, 3.6e7]
+    (wide,) = repeats.figures(content)
+    assert wide.layout["yaxis"]["type"] == "log"
     named = [shape for shape in plot.layout["shapes"] if shape.get("name") == "bound"]
     assert len(named) == bounds

@@ -102,23 +102,23 @@ def _has_several(points: Sequence[Measured], setting: str) -> bool:
 
 
 def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
-    """Draws bars by library and threads, with a colour per precision."""
-    shown = list(dict.fromkeys((library, n) for library, _, n in best))
+    """Draws a bar for each library, precision and number of threads, the fastest first, with a colour per precision."""
+    shown = sorted(best.items(), key=lambda one: -(one[1].peak_per_s or 0.0))
     rates = {
         precision: [
-            rounded(point.peak_per_s, _G) if (point := best.get((library, precision, n))) else None
-            for library, n in shown
+            rounded(point.peak_per_s, _G) if own == precision else None
+            for (_, own, _), point in shown
         ]
         for precision in PRECISIONS
     }
     titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
     return bars_in_rows(
         titles[benchmark],
-        "The fastest call of each library, by precision; int8 operations are counted like FLOP.",
+        "The fastest call of each library, by precision and threads; int8 operations are counted like FLOP.",
         {"title": "GFLOP/s"},
-        [f"{library}, {counted(n, 'thread')}" for library, n in shown],
+        [f"{library}, {precision}, {counted(n, 'thread')}" for (library, precision, n), _ in shown],
         rates,
-        "group",
+        "stack",
     )
 
 

@@ -239,28 +239,40 @@ def _has_memory(layers: Sequence[Layer]) -> bool:
     return any(layer.allocated_bytes is not None for layer in layers)
 
 
+_HOVER = "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>"
+_NAMED = 6
+"""The roofline names at most this many kernels, the slowest ones."""
+
+
 def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     """Draws the kernels, except kernels without FLOPs."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
+    named = sorted(shown, key=lambda layer: -layer.latency_ns)[:_NAMED]
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
         data.append(
-            _points(
-                f"{bound}-bound",
-                [(f"{la.index} {la.name}: {la.ops}", la) for la in bounded],
-                mode="markers",
-                marker={"opacity": 0.7, "size": sizes},
-            )
+            {
+                **_points(
+                    f"{bound}-bound",
+                    [(f"{la.index} {la.name}: {la.ops}", la) for la in bounded],
+                    mode="markers+text",
+                    marker={"opacity": 0.7, "size": sizes},
+                    textposition="top center",
+                    hovertext=[f"{la.index} {la.name}: {la.ops}" for la in bounded],
+                ),
+                "text": [f"{la.index} {la.op_type}" if la in named else "" for la in bounded],
+                "hovertemplate": _HOVER.replace("text", "hovertext"),
+            }
         )
     has_integers = any(layer.is_integer for layer in shown) and peaks.int8_per_s is not None
     types = "float32 and int8" if has_integers else "float32"
     return _roofline(
         "Roofline",
         "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product and copy, in "
-        f"{types}. Larger markers stand for longer times.",
+        f"{types}; caches may lift a kernel above it. Larger markers stand for longer times.",
         data,
         peaks,
         has_integers=has_integers,
@@ -299,7 +311,7 @@ def _points(
         [at.intensity for _, at in known],
         [(at.flops_per_s or 0) / 1e9 for _, at in known],
         text=[text for text, _ in known],
-        hovertemplate="%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>",
+        hovertemplate=_HOVER,
         **more,
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.parse import Slo
-from harness.core.units import NS_PER_MS, show_duration
+from harness.core.units import NS_PER_MS, show_duration, show_ns
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns, waits_of_all
@@ -206,7 +206,9 @@ def stage_means(runs: Runs) -> Figure:
 
 
 def _stages(run: Evidence) -> Figure:
-    """Plots the mean time in each stage for groups of samples, each group between two percentiles of the latency."""
+    """Plots the share of each stage in the latency of groups of samples, each group between two percentiles of the
+    latency. The mean latency of a group stands above its bar, because times of a median would be too short to see.
+    """
     assert run.done is not None
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
@@ -216,20 +218,32 @@ def _stages(run: Evidence) -> Figure:
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{last:g}" for last in marks[shown][1:].tolist()]
-    means = {}
+    means: dict[str, list[float]] = {}
     waits = waits_of_all(run.plan.scenario)
     for stage in (edge for edge in run.done.edges if edge not in waits):
         spent = run.done.spent_ns(stage)[order] / NS_PER_MS
         means[words(stage)] = [float(spent[first:last].mean()) for first, last in ranges]
-    return bars(
+    totals_ms = [sum(times) for times in zip(*means.values(), strict=True)]
+    made = bars(
         "Where the time goes",
-        "Mean time in each stage for the samples from one percentile of latency to the next"
-        f"{', without the wait of all samples for their turn' if waits else ''}.",
-        ("percentiles of latency, up to", "time, ms"),
+        "Share of each stage in the time of the samples from one percentile of latency to the next"
+        f"{', without the wait of all samples for their turn' if waits else ''}, and their mean time.",
+        ("percentiles of latency, up to", "share of the time, %"),
         names,
-        means,
+        {
+            stage: [100 * one / (total or 1.0) for one, total in zip(times, totals_ms, strict=True)]
+            for stage, times in means.items()
+        },
         "stack",
     )
+    above = {"y": 101, "yanchor": "bottom", "textangle": -90, "showarrow": False}
+    # The name of a category would be taken for its place, because it is a number.
+    texts = [
+        {**above, "x": place, "text": show_ns(total_ms * NS_PER_MS)}
+        for place, total_ms in enumerate(totals_ms)
+    ]
+    yaxis = {**made.layout["yaxis"], "range": [0, 135], "tickvals": [0, 20, 40, 60, 80, 100]}
+    return made._replace(layout={**made.layout, "yaxis": yaxis, "annotations": texts})
 
 
 def _batches(run: Evidence) -> Iterator[Figure]:

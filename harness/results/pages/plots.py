@@ -58,13 +58,6 @@ def token_limit(slo: Slo, axis: str, line_name: str) -> Mapping[str, Any]:
     }
 
 
-def band(low: float, high: float) -> Mapping[str, Any]:
-    """Draws an interval of the vertical axis as a grey band."""
-    ends = {"x0": 0, "x1": 1, "xref": "paper", "y0": low, "y1": high}
-    fill = {"fillcolor": "#888888", "opacity": 0.18, "line": {"width": 0}, "layer": "below"}
-    return {"type": "rect", **ends, **fill}
-
-
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
     """Draws a bound as a line. value: in the axis's unit. shown: the value as text, with its unit."""
     across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
@@ -75,6 +68,9 @@ def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
         label |= {"yanchor": "bottom", "textposition": "start"}
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}
 
+
+VALID, INVALID, UNJUDGED = "#1a7f37", "#b8301f", "#57606a"
+"""Colours of runs by verdict. page.js replaces them on a dark page."""
 
 Series = Mapping[str, Sequence[float | None]]
 """Maps a name in the legend to one value per name on the axis. A None value is drawn without a bar."""

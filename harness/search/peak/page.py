@@ -11,7 +11,15 @@ from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page, tiles
 from harness.results.pages.heading import Badges, heading, is_doubted, task
 from harness.results.pages.page import Article, Figure, RunLink
-from harness.results.pages.plots import bound_at, bound_line, line, rounded
+from harness.results.pages.plots import (
+    INVALID,
+    UNJUDGED,
+    VALID,
+    bound_at,
+    bound_line,
+    line,
+    rounded,
+)
 from harness.results.pages.tables import Table
 from harness.results.pages.tiles import Tile
 from harness.search.peak import table
@@ -22,12 +30,11 @@ PAGE = "peak.html"
 _FAR = 4
 """The axis is logarithmic if the largest load exceeds the smallest load by more than this factor."""
 
-_GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
-    ("VALID at full length", "circle", _GOOD),
-    ("passed, shorter run", "circle-open", _GOOD),
-    ("failed", "x", _BAD),
-    ("not judged", "diamond-open", _OTHER),
+    ("VALID at full length", "circle", VALID),
+    ("passed, shorter run", "circle-open", VALID),
+    ("failed", "x", INVALID),
+    ("not judged", "diamond-open", UNJUDGED),
 )
 """Name, symbol and colour of each kind of run."""
 
@@ -113,8 +120,8 @@ def figures(content: Content) -> Iterator[Figure]:
             "y1": 1,
             "yref": "paper",
         }
-        shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
-        text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
+        shapes = [*shapes, {**upright, "line": {"color": VALID, "width": 1}}]
+        text = {"text": "peak", "font": {"color": VALID}, "showarrow": False, "xanchor": "right"}
         # On a logarithmic axis, plotly expects the logarithm.
         at = log10(peak) if axis.get("type") == "log" else peak
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]

@@ -10,7 +10,15 @@ from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, Figure, RunLink
-from harness.results.pages.plots import bound_line, line, rounded, token_limit
+from harness.results.pages.plots import (
+    INVALID,
+    UNJUDGED,
+    VALID,
+    bound_line,
+    line,
+    rounded,
+    token_limit,
+)
 from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points
@@ -19,13 +27,13 @@ from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "--peak": "#57606a", "highest VALID": "#1a7f37"}
+_MARKS = {"knee": "#9a6700", "peak": VALID, "--peak": UNJUDGED, "highest VALID": VALID}
 """Colour of each vertical line, by the line's name."""
 
 _NOISE_PERCENT = 2
 """The plot of the achieved rate is left out if no run differs from its offered rate by more than this noise."""
 
-_CROSS = {"symbol": "circle-x-open", "size": 11, "color": "#b8301f", "line": {"width": 2}}
+_CROSS = {"symbol": "circle-x-open", "size": 11, "color": INVALID, "line": {"width": 2}}
 _DASHED = "; dashed: the SLO's bound"
 
 

@@ -82,7 +82,7 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     made = bars_in_rows(
         "Advice: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
-        "gain is undecided. Bars and intervals are cut off at -100 %.",
+        f"gain is undecided.{' A bar with its number at its end is cut off at -100 %.' if is_cut else ''}",
         {
             "title": "time saved, %",
             **({"range": [_LEAST_GAIN * 105, most * 110]} if is_cut else {}),
@@ -95,18 +95,39 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
         "group",
     )
     measured = [one["realised"] for one in ranked if one["realised"]]
-    data = [
-        {**trace, "error_x": _whiskers(measured)} if trace["name"] == "realised" else trace
-        for trace in made.data
+    whiskers = {"error_x": _whiskers(measured)} if any(one["low"] for one in measured) else {}
+    data = [{**one, **(whiskers if one["name"] == "realised" else {})} for one in made.data]
+    cut = [
+        {
+            "x": _LEAST_GAIN * 100,
+            "y": one["change"],
+            "text": f"{one['realised']['gain'] * 100:.0f} %",
+            "showarrow": False,
+            "xanchor": "left",
+            "yshift": -_BELOW_PIXELS,
+            "font": {"color": "#ffffff"},
+        }
+        for one in ranked
+        if one["realised"] and one["realised"]["gain"] < _LEAST_GAIN
     ]
-    return made._replace(data=data)
+    return made._replace(data=data, layout={**made.layout, "annotations": cut})
+
+
+_BELOW_PIXELS = 6
+"""Distance of the bar of a realised gain from the middle of its row."""
 
 
 def _whiskers(measured: Sequence[Realised]) -> Mapping[str, Any]:
     """Returns the distances from each measured gain to the ends of its interval, in percentage points."""
-    below, above = [], []
+    below: list[float | None] = []
+    above: list[float | None] = []
     for one in measured:
-        low, high = (share_saved(end) if end else one["gain"] for end in (one["low"], one["high"]))
+        # Without an interval, both distances are unknown, and no line is drawn.
+        low, high = (share_saved(end) if end else None for end in (one["low"], one["high"]))
+        if low is None or high is None:
+            below.append(None)
+            above.append(None)
+            continue
         below.append(rounded((one["gain"] - max(low, min(one["gain"], _LEAST_GAIN))) * 100))
         above.append(rounded((high - one["gain"]) * 100))
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "width": 4}
@@ -131,17 +152,15 @@ def _layer_name(number: int, layer: Layer) -> str:
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draws a histogram per tensor, scaled from -1 to 1 times the tensor's largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST_TENSORS]
-    points: list[tuple[float | None, str, float | None]] = []
+    bins: list[tuple[float | None, float | None, str, float | None]] = []
     for row in shown:
         edge = max(abs(row["least"]), abs(row["largest"])) or 1.0
         counts, span = row["histogram"]["counts"], row["histogram"]
         width = (span["to"] - span["from"]) / len(counts)
         for i, count in enumerate(counts):
-            middle = (span["from"] + (i + 0.5) * width) / edge
-            points.append((rounded(middle), row["name"], rounded(count / row["elements"], 100)))
-    x, y, shares = zip(*points, strict=True)
-    # A colour bar has style attributes, which the policy of browse forbids.
-    marker = {"color": shares, "symbol": "square", "size": 9, "line": {"width": 1}}
+            left, share = (span["from"] + i * width) / edge, count / row["elements"]
+            bins.append((rounded(left), rounded(width / edge), row["name"], rounded(share, 100)))
+    lefts, widths, names, shares = zip(*bins, strict=True)
     return Figure(
         "Distribution of weights",
         "Share of each tensor's values in each of 32 bins"
@@ -149,11 +168,14 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
         f"{max(share or 0.0 for share in shares):.3g} %.",
         [
             {
-                "mode": "markers",
-                "x": x,
-                "y": y,
-                "marker": marker,
-                "hovertemplate": "%{y}, %{x:.3g} of the largest: %{marker.color:.3g} %<extra></extra>",
+                "type": "bar",
+                "orientation": "h",
+                "base": lefts,
+                "x": widths,
+                "y": names,
+                # A colour bar has style attributes, which the policy of browse forbids.
+                "marker": {"color": shares},
+                "hovertemplate": "%{y}, from %{base:.3g} of the largest: %{marker.color:.3g} %<extra></extra>",
             }
         ],
         {

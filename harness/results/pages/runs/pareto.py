@@ -11,6 +11,7 @@ from harness.results.evidence.between_runs import EXTREME, SMALLEST_CHANGE
 from harness.results.numbers import Number
 from harness.results.pages.heading import subject
 from harness.results.pages.page import Article, Figure, Html, aligned_table
+from harness.results.pages.plots import UNJUDGED, VALID
 from harness.results.pages.runs.configurations import (
     Configuration,
     Member,
@@ -46,9 +47,6 @@ _MOST_NAMED = 12
 
 _STRIP_REM, _ROW_REM = 5.0, 1.7
 """Height of the axis of a plot with a row per configuration, and of a row."""
-
-_FRONT, _GREY = "#1a7f37", "#57606a"
-"""Colours of a configuration on the front, and of another."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 
@@ -247,7 +245,7 @@ def _strip(
         if name in one.numbers:
             mark = _mark(one, name, name, addresses, on_front=better is None)
             del mark["error_y"]
-            colour = {"color": _FRONT if better is None else _GREY}
+            colour = {"color": VALID if better is None else UNJUDGED}
             marker = {**mark["marker"], **colour}
             error = {**mark["error_x"], **colour}
             data.append({**mark, "y": [escape(one.name)], "marker": marker, "error_x": error})
