@@ -1,6 +1,7 @@
 """Lays out a page with one article per group of runs, below a table of all groups."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 from harness.core.units import counted
@@ -77,7 +78,14 @@ def first_articles(
             (anchor(titles[key], f"#{name}"), *page.summary(groups[key]))
             for name, key in drawn.items()
         ]
-        head.append(table(page.heads, rows, cards=True))
+        is_used = [any(cells) for cells in zip(*rows, strict=True)]
+        head.append(
+            table(
+                [*compress(page.heads, is_used)],
+                [[*compress(r, is_used)] for r in rows],
+                cards=True,
+            )
+        )
     single = {titles[key]: members for key, members in groups.items() if key not in drawable}
     if single and not several:
         head.append(f"<p>Nothing to compare yet: no {page.single} has two {page.unit}s.</p>")
