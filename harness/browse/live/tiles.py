@@ -16,6 +16,7 @@ from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_ra
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
+from harness.results.slos.judged import most_late
 from harness.run.supervisor.metrics.course import Buckets, Snapshot, bounds_of
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
@@ -23,8 +24,6 @@ NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
 
 UNKNOWN = "-"
-
-_ROUNDING = 1e-6
 
 Latest = Callable[[str, str], float | None]
 """Returns the latest value in a chart's series; None if unknown."""
@@ -179,8 +178,8 @@ def _late_so_far(state: Snapshot) -> Iterator[Tile]:
     planned, found = int(state.planned), []
     for name, bound_s in () if state.counts_samples else state.totals.bounds_s:
         first = int(np.searchsorted(EDGES_NS, round(bound_s * NS_PER_S))) + 1
-        late, share = sum(state.totals.latency[first:]), 1 - float(name[1:]) / 100
-        found.append((late / share, name, late, int(planned * share + _ROUNDING)))
+        late, percentile = sum(state.totals.latency[first:]), float(name[1:]) / 100
+        found.append((late / (1 - percentile), name, late, most_late(planned, percentile)))
     for _, name, late, allowed in sorted(found)[-1:]:
         number = f"≥\u202f{counted(late, 'query', 'queries')}" if late else "0 queries"
         yield Tile("Late", number, _allowed(name, allowed, planned), late > allowed)
@@ -194,10 +193,9 @@ def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
     found = []
     for one in judged if is_single else ():
         if (slo := slos.get(one["slo"])) is not None and not slo.of:
-            share, planned = 1 - slo.percentile, one["of"]
-            late = one["late"] if by_loadgen is None else by_loadgen
-            allowed = int(planned * share + _ROUNDING)
-            found.append((late / share, slo.name, late, allowed, planned))
+            late, planned = one["late"] if by_loadgen is None else by_loadgen, one["of"]
+            allowed = most_late(planned, slo.percentile)
+            found.append((late / (1 - slo.percentile), slo.name, late, allowed, planned))
     for _, name, late, allowed, planned in sorted(found)[-1:]:
         about = _allowed(name, allowed, planned)
         yield Tile("Late", counted(late, "query", "queries"), about, late > allowed)

@@ -34,7 +34,14 @@ class Judged(NamedTuple):
 
     @property
     def most_late(self) -> int:
-        return self.of - int(self.of * self.slo.percentile) - 1
+        return most_late(self.of, self.slo.percentile)
+
+
+def most_late(of: int, percentile: float) -> int:
+    """Returns the largest number of late ones among `of` with which the percentile is within its bound. percentile:
+    between 0 and 1.
+    """
+    return of - int(of * percentile) - 1
 
 
 def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
