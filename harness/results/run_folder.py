@@ -121,7 +121,7 @@ def note_progress(folder: Path, text: str, begun_s: float | None, left_s: float 
     """Writes what a study in progress does, and when it began and will end, for `browse`.
 
     text: number of the current run or point, followed by `about` or `at most` if the end is known. begun_s: in s since
-    1970; None if the study has no share of its time that it has passed, because it may need more runs.
+    1970; None if more runs may be needed, so that the share of the time that has passed is unknown.
     """
     ends_s = None if left_s is None else time() + left_s
     with suppress(OSError):  # the study does not need this file

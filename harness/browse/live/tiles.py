@@ -37,7 +37,7 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
 
     is_disturbed: whether the page warns that other programs may change the numbers.
     """
-    totals, one, many = state.totals, *_unit(is_all_at_once=state.counts_samples)
+    totals, unit = state.totals, _unit(is_all_at_once=state.counts_samples)
     kinds = {kind: totals.token_times.get(kind, ()) for kind in _token_kinds(totals.token_bounds_s)}
     kinds |= totals.token_times
     times = _times(
@@ -53,58 +53,55 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
         for kind, tile in times
     ]
     if kinds:
-        per_s = latest("tokens", "answered")
-        number = UNKNOWN if per_s is None else f"{show_rate(per_s)} tokens/s"
-        found.append(Tile("Tokens", number, "now"))
+        found.append(_rate("Tokens", latest("tokens", "answered"), "tokens", "now"))
     found += _late_so_far(state)
-    now = latest("rate", "answered")
     about = "in the last second" if state.offered is None else f"now, {_requested(state.offered)}"
-    number = UNKNOWN if now is None else f"{show_rate(now)} {many}/s"
-    found.append(Tile("Rate", number, about))
+    found.append(_rate("Rate", latest("rate", "answered"), unit[1], about))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
-    return [
-        *found,
-        Tile("Answered", counted(int(state.completed), one, many)),
-        Tile("In flight", counted(int(state.in_flight), "sample"), waiting),
-        Tile("Failed", counted(int(state.failed), one, many), is_bad=state.failed > 0),
-    ]
+    return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 
 
 def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     """Returns the tiles of `live_tiles` for a finished run. result: content of result.json."""
     scenario, queries = scenario_named(result["scenario"]), result.get("queries") or {}
-    one, many = _unit(is_all_at_once=scenario.all_at_once)
-    slos = parse_slos(result.get("slo") or "")
-    bounds_s, token_bounds_s = bounds_of(slos)
+    unit = _unit(is_all_at_once=scenario.all_at_once)
+    bounds_s, token_bounds_s = bounds_of(parse_slos(result.get("slo") or ""))
     times_s = final_times_s(result)
-    tokens = result.get("tokens") or {}
     latency = {} if scenario.all_at_once else {"": times_s[""].get}
     kinds = {kind: found.get for kind, found in times_s.items() if kind and found}
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
     found = [tile._replace(is_good=False, is_doubtful=False) for _, tile in times]
     if kinds:
-        per_s = tokens.get("output_per_s")
-        number = UNKNOWN if per_s is None else f"{show_rate(per_s)} tokens/s"
-        found.append(Tile("Tokens", number))
+        found.append(_rate("Tokens", (result.get("tokens") or {}).get("output_per_s"), "tokens"))
     found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
     rates = result.get("throughput_per_s") or {}
-    asked, completed = rates.get("asked"), rates.get("completed")
-    number = UNKNOWN if completed is None else f"{show_rate(completed)} {many}/s"
-    found.append(Tile("Rate", number, _requested(asked) if asked else ""))
+    asked = rates.get("asked")
+    found.append(_rate("Rate", rates.get("completed"), unit[1], _requested(asked) if asked else ""))
     per_query = 1 if scenario.all_at_once else queries.get("samples_per_query") or 1
     answered, failed, issued = (
         queries.get(f"samples_{name}") or 0 for name in ("answered", "failed", "issued")
     )
-    return [
-        *found,
-        Tile("Answered", counted(answered // per_query, one, many)),
-        Tile("In flight", counted(max(0, issued - answered), "sample")),
-        Tile("Failed", counted(failed // per_query, one, many), is_bad=failed > 0),
-    ]
+    in_flight = max(0, issued - answered)
+    return found + _counts(answered / per_query, in_flight, failed / per_query, unit)
 
 
 def _unit(*, is_all_at_once: bool) -> tuple[str, str]:
     return ("sample", "samples") if is_all_at_once else ("query", "queries")
+
+
+def _rate(label: str, per_s: float | None, many: str, about: str = "") -> Tile:
+    return Tile(label, UNKNOWN if per_s is None else f"{show_rate(per_s)} {many}/s", about)
+
+
+def _counts(
+    answered: float, in_flight: float, failed: float, unit: tuple[str, str], waiting: str = ""
+) -> list[Tile]:
+    """answered, failed: in `unit`. in_flight: in samples."""
+    return [
+        Tile("Answered", counted(int(answered), *unit)),
+        Tile("In flight", counted(int(in_flight), "sample"), waiting),
+        Tile("Failed", counted(int(failed), *unit), is_bad=failed > 0),
+    ]
 
 
 def _requested(per_s: float) -> str:
