@@ -17,7 +17,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns, waits_of_all
 from harness.results.pages.page import POINTS, Figure, digits
-from harness.results.pages.plots import bars, bound_line, token_limit
+from harness.results.pages.plots import bars, bound_line, line, token_limit
 from harness.results.pages.requests import timelines
 from harness.results.pages.timeline import FAR, over_time
 from harness.results.pages.words import words
@@ -184,8 +184,14 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
     )
 
 
+_MOST_BARS = 50
+"""Largest ratio of two times that bars show."""
+
+
 def stage_means(runs: Runs) -> Figure:
-    """Plots a sample's mean time in each stage, with one bar per run."""
+    """Plots a sample's mean time in each stage, with one bar per run, or with one mark per run on a logarithmic axis if
+    bars would be too short to see.
+    """
     means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
@@ -195,14 +201,18 @@ def stage_means(runs: Runs) -> Figure:
             if stage not in waits_of_all(run.plan.scenario)
         }
     stages = list(dict.fromkeys(stage for one in means.values() for stage in one))
-    return bars(
-        "Where the time goes",
-        "Mean time of a sample in each stage.",
-        ("stage", "time, ms"),
-        [words(stage) for stage in stages],
-        {name: [one.get(stage) for stage in stages] for name, one in means.items()},
-        "group",
-    )
+    names = [words(stage) for stage in stages]
+    series = {name: [one.get(stage) for stage in stages] for name, one in means.items()}
+    title, about = "Where the time goes", "Mean time of a sample in each stage."
+    known = [time_ms for times in series.values() for time_ms in times if time_ms]
+    if not known or max(known) <= _MOST_BARS * min(known):
+        return bars(title, about, ("stage", "time, ms"), names, series, "group")
+    marks = [
+        line(name, names, times, mode="markers", marker={"size": 12})
+        for name, times in series.items()
+    ]
+    axes = {"xaxis": {"title": "stage"}, "yaxis": {"title": "time, ms", "type": "log"}}
+    return Figure(title, about, marks, axes)
 
 
 def _stages(run: Evidence) -> Figure:

@@ -25,7 +25,7 @@ from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog, window_ns
 from harness.results.answer import answer_of
 from harness.results.pages import page, timeline
-from harness.results.pages.figures import figures, token_distributions
+from harness.results.pages.figures import figures, stage_means, token_distributions
 from harness.results.pages.page import thinned
 from harness.results.pages.report import article
 from harness.results.pages.requests import tables
@@ -96,6 +96,18 @@ def test_the_stages_of_a_plot_are_shares_below_the_mean_latency() -> None:
     assert len(totals) == len(stages.data[0]["y"])
     fastest_ns = ordered_ns[: len(ordered_ns) // 10].mean()
     assert totals[0] == show_ns(fastest_ns)
+
+
+@pytest.mark.parametrize(("most", "is_log"), [(1, True), (10**6, False)])
+def test_stages_of_very_different_lengths_are_marks_on_a_logarithmic_axis(
+    monkeypatch: pytest.MonkeyPatch, most: int, *, is_log: bool
+) -> None:
+    """Bug: beside a queue of seconds, the bars of all other stages were too short to see."""
+    monkeypatch.setattr("harness.results.pages.figures._MOST_BARS", most)
+    plot = stage_means({"A": evidence("server"), "B": evidence("offline")})
+    assert [trace["name"] for trace in plot.data] == ["A", "B"]
+    assert (plot.layout["yaxis"].get("type") == "log") is is_log
+    assert {trace.get("mode") for trace in plot.data} == {"markers" if is_log else None}
 
 
 def test_the_stages_of_offline_are_the_ones_of_its_table() -> None:
