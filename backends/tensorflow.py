@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-# TensorFlow reads these variables when it is first imported. Without the variables, TensorFlow's notices would fill the
-# log of every run.
+# TensorFlow reads these variables when it is first imported. Without them, its log messages would fill the log of every
+# run.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 

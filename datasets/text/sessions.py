@@ -282,7 +282,7 @@ def _encoded_message(message: Any) -> bytes:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("messages has a message without a role")
     if not isinstance(message.get("content"), str | list) and not message.get("tool_calls"):
-        raise ValueError(f"the message of role {message['role']!r:.40} has no content")
+        raise ValueError(f"the {message['role']!r:.40} message has no content")
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
         return text.encode()

@@ -366,7 +366,7 @@ def _official(options: argparse.Namespace) -> Path | None:
 
     if not options.official:
         if options.install:
-            raise ConfigError("--install needs --official DIR, the environment to make")
+            raise ConfigError("--install needs --official DIR, the environment to create")
         return None
     folder = user_path(options.official)
     official.ensure(folder, install=options.install)

@@ -195,8 +195,8 @@ class _Columns:
                 )
             if ";" in line or "\t" in line:
                 raise ValueError(
-                    f"{line[:40]!r} has a semicolon or a tab: write a comma between the columns "
-                    "and a point before decimals"
+                    f"{line[:40]!r} has a semicolon or a tab: separate the columns with commas, and write a point "
+                    "before decimals"
                 )
             time_ns = parse_time_ns(cells[0].strip())
             if len(cells) == 2:

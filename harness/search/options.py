@@ -259,7 +259,7 @@ class OverheadOptions:
         metavar="N",
     )
     local_option: tuple[tuple[str, str], ...] = option(
-        "option of the in-process backend; --backend-option is for the server (repeatable)",
+        "option of the in-process backend (repeatable); --backend-option is for the server",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",

@@ -78,7 +78,7 @@ class ServeOptions:
         metavar="HOST:PORT",
     )
     grpc: Endpoint | None = option(
-        "also answer the Open Inference Protocol over gRPC at this address (needs the extra kserve-grpc)",
+        "also serve the Open Inference Protocol over gRPC at this address (extra: kserve-grpc)",
         parse=_listening_grpc,
         default=None,
         metavar="HOST:PORT",

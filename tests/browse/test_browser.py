@@ -145,7 +145,7 @@ def test_a_head_of_the_table_of_pareto_sorts_its_rows(page: Page, address: str) 
         assert (texts[place], texts[2]) == ("most", "-")
 
 
-def test_a_point_of_the_history_opens_its_run(page: Page, address: str) -> None:
+def test_a_point_in_the_history_opens_its_run(page: Page, address: str) -> None:
     page.goto(f"{address}/history?text=closed")
     page.wait_for_selector(".plot[data-follows]")
     page.evaluate("""() => {

@@ -133,7 +133,7 @@ def test_an_unknown_heading_is_refused_by_name(heading: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("line", ["0,5;3", "0.5\t3", "0.5;3"])
 def test_another_separator_than_the_comma_is_named(line: str, tmp_path: Path) -> None:
     assert problems(tmp_path, f"{line}\n") == [
-        f"FILE line 1: {line!r} has a semicolon or a tab: write a comma between the columns and a point before decimals"
+        f"FILE line 1: {line!r} has a semicolon or a tab: separate the columns with commas, and write a point before decimals"
     ]
 
 

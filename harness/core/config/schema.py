@@ -391,8 +391,8 @@ class RunOptions:
         of=(SERVERS,),
     )
     before_run: str | None = option(
-        "action just before LoadGen starts: vllm or sglang clears the prefix cache of each --url; any other value is "
-        "a command, which runs without a shell",
+        "run this just before LoadGen starts: vllm or sglang clears the prefix cache of each --url; any other value "
+        "is a command, which runs without a shell",
         parse=parsers.parse_name,
         metavar="vllm|sglang|COMMAND",
         level="expert",
@@ -558,8 +558,8 @@ class RunOptions:
         repeated=False,
     )
     metrics_push: str | None = option(
-        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091; an OpenTelemetry "
-        "collector (http://HOST:4318/v1/metrics) also receives a language model's metrics during the run",
+        "push the metrics at the end of the run to a Pushgateway (e.g. http://127.0.0.1:9091) or to an OpenTelemetry "
+        "collector (http://HOST:4318/v1/metrics), which also receives a language model's metrics during the run",
         parse=parsers.parse_gateway,
         metavar="URL",
         of_one_run=True,

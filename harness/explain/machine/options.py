@@ -41,8 +41,7 @@ class MachineOptions:
     )
     list: bool = option("print the names of the points and measure nothing", flag=True, group=_WHAT)
     missing: bool = option(
-        "measure only the points that the database lacks for these versions and settings, and read the other points "
-        "from it",
+        "measure only the points that the database lacks for these versions and settings; read the others from it",
         flag=True,
         group=_WHAT,
     )

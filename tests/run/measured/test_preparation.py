@@ -276,7 +276,7 @@ def test_a_batch_that_may_shrink_is_chosen_by_the_warm_up() -> None:
     assert [size for size, _ in message["batch_latency_ns"]] == [1, 2, 4, 8]
 
 
-def test_a_set_batch_stays_and_is_not_reported_as_chosen() -> None:
+def test_an_explicit_batch_is_kept_and_not_reported_as_chosen() -> None:
     found = prepared(Model(), "sliced", 8)
     message = found.run(0)
     assert (found.max_batch, message["max_batch"], message["batch_latency_ns"]) == (8, None, [])

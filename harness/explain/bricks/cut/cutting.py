@@ -200,7 +200,7 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     begins: dict[int, list[int]] = {}
     for begin, end in costs:
         begins.setdefault(end, []).append(begin)
-    # Entry i: the minimum cost of the first i parts, and the pieces with this cost
+    # Entry i: the minimum cost of the first i parts, and the pieces that reach it
     best: list[tuple[float, list[Piece]]] = [(0.0, [])]
     for end in range(1, len(parts) + 1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])

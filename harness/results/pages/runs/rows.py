@@ -110,8 +110,8 @@ def all_linked(rows: Sequence[Row], addresses: Addresses) -> Html:
 
 
 def named(row: Row) -> str:
-    """Returns the recorded start of a run whose folder begins with a time, for a run of a study with its path in the
-    study; otherwise returns the folder.
+    """Returns the recorded start of a run if its folder begins with a time, followed by the run's path in its study, if
+    it belongs to one; otherwise returns the folder.
 
     A folder that a user named may begin with a different time than the start.
     """

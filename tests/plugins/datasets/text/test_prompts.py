@@ -119,7 +119,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"input_ids": [-1]}, "input_ids has -1, which is not a token id"),
         ({"messages": []}, "messages must be a list of at least one message"),
         ({"messages": [{"content": "a"}]}, "messages has a message without a role"),
-        ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
+        ({"messages": [{"role": "user"}]}, "the 'user' message has no content"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, but must be a whole number of at least 1"),
         ({"prompt": "a", "reference": 1}, "reference is 1, but must be a string or a list of numbers"),
         ('{"prompt": "\\ud800"}', "it has a lone surrogate (half a character), which UTF-8 cannot encode"),

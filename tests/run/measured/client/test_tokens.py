@@ -126,7 +126,7 @@ def test_sums_are_null_if_a_reply_lacks_a_count() -> None:
     assert counted.summary()["output"] is None
 
 
-def test_counts_of_many_blocks_are_those_of_single_answers() -> None:
+def test_counts_over_many_blocks_match_those_of_single_answers() -> None:
     """Answers are counted in blocks, and the last block must not lose an answer."""
     rng = np.random.default_rng(3)
     counted, given = Tokens(), []
