@@ -289,7 +289,7 @@ def _messages(value: object) -> tuple[int, Any]:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ValueError("messages has a message without a role")
         if not isinstance(message.get("content"), str | list):
-            raise ValueError(f"the message of role {message['role']!r:.40} has no content")
+            raise ValueError(f"the {message['role']!r:.40} message has no content")
     return 0, value
 
 
