@@ -190,6 +190,9 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Number
         )
 
 
+_USELESS = f"> x {WIDEST}"
+
+
 def headline(content: Content) -> str:
     """Returns the deciding number over all runs, with its interval. content: as in repeats.json."""
     verdicts = content["verdicts"]
@@ -234,7 +237,10 @@ def tables(content: Content) -> Iterator[Table]:
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
         heads = columns(f"number | geometric mean [ns] | {level} [ns] | least [ns] | most [ns]")
-        yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
+        rows = list(_rows(content))
+        note = f"> x {WIDEST}: the interval is wider than this factor, so make more runs"
+        notes = [note] if any(_USELESS in row for row in rows) else []
+        yield Table("numbers", "Numbers", "", heads, rows, notes)
 
 
 _MARKS = {
@@ -315,7 +321,7 @@ def _rows(content: Content) -> Iterator[list[str]]:
             low, high = number["interval"]
             interval = f"{_shown(low, number)} to {_shown(high, number)}"
             if is_useless(low, high):
-                interval = f"wider than a factor of {WIDEST}: make more runs"
+                interval = _USELESS
         mean, least, most = (
             _shown(value, number) for value in (number["mean"], min(values), max(values))
         )

@@ -51,11 +51,13 @@ def test_a_search_without_a_peak_states_what_it_has_tried() -> None:
         "unit": "queries/s",
         "probes": [{"load": x, "passed": y, "kind": "probe"} for x, y in tried],
     }
-    shown = "no peak (short runs passed up to 1,223, 1,454 queries/s failed)"
+    shown = "no peak (short runs passed up to 1,223 queries/s; 1,454 queries/s failed)"
     assert table.tried_text(content) == shown
     # A load that passed in a short run failed at full length.
     content["probes"] += [{"load": 1223.0, "passed": False, "kind": "full"}]
-    shown = "no peak (short runs passed up to 1,223, 1,223 queries/s failed at full length)"
+    shown = (
+        "no peak (short runs passed up to 1,223 queries/s; 1,223 queries/s failed at full length)"
+    )
     assert table.tried_text(content) == shown
     content["probes"] = []
     assert table.tried_text(content) == "no peak"
@@ -74,7 +76,9 @@ def test_the_peak_so_far_lies_between_two_loads() -> None:
     assert shown(None, *short[:1]) == ["100 queries/s", "in a short run", "-", "none so far"]
     assert shown(None, *short)[0::2] == ["200 queries/s", "400 queries/s"]
     # A load that passed in a short run may fail at full length.
-    full = [*short, (200, False, "full"), (150, True, "full")]
+    full = [*short, (200, False, "full")]
+    assert shown(None, *full)[:2] == ["-", "none at full length; a short run passed at 200"]
+    full.append((150, True, "full"))
     assert shown(150, *full) == [
         *("150 queries/s", "at full length"),
         *("200 queries/s", "at full length"),

@@ -128,7 +128,7 @@ def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> s
     alone = min(len(before), len(after)) == 1
     if not seen or (not alone and abs(shares[0] - shares[1]) < _MOST_UNLIKE):
         return ""
-    named = " ".join(sorted(seen))
+    named = ", ".join(sorted(seen))
     return f"the machine disturbed {'a run' if alone else 'the runs of one side'} ({named})"
 
 

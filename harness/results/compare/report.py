@@ -161,7 +161,8 @@ def _differences(differences: Sequence[Difference], other: str) -> Iterator[tupl
     for one in differences:
         if one.name == "doubts":
             words = ((one.before, "only A"), (one.after, f"only {other}"))
-            yield "doubts", "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
+            named = ((codes.replace(" ", ", "), who) for codes, who in words if codes != "-")
+            yield "doubts", "; ".join(f"{who}: {codes}" for codes, who in named)
         elif one.name.startswith(_OF_BACKEND) and "-" in one[1:]:
             name = one.name.removeprefix(_OF_BACKEND)
             if one.after == "-":

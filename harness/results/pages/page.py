@@ -480,6 +480,7 @@ _CLAUSE = re.compile(r"; (?![^(]*\))")
 _WORDS = frozenset(
     (
         "keep",
+        "mean",
         "undecided",
         "no",
         "not",

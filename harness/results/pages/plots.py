@@ -64,8 +64,8 @@ def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    if axis == "y":  # latency grows to the right, so the lines lie below the bound at the left
-        label |= {"yanchor": "bottom", "textposition": "start"}
+    if axis == "y":  # at the left, the label would touch the marks of the axis
+        label |= {"yanchor": "bottom", "textposition": "end"}
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}
 
 

@@ -54,28 +54,37 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
 
 def tiles_so_far(content: Content) -> str:
     """Returns the loads between which the peak lies so far, as HTML; '' before a run has been judged."""
-    loads: dict[bool, list[tuple[float, bool]]] = {True: [], False: []}
-    for probe in content["probes"]:
-        if probe["passed"] is not None and probe["load"] is not None:
-            loads[probe["passed"]].append((probe["load"], probe["kind"] == "full"))
-    if not any(loads.values()):
+    judged = [one for one in content["probes"] if one["passed"] is not None and one["load"]]
+    if not judged:
         return ""
-    if (peak := content["peak"]) is not None:
-        loads[True] = [(peak, True)]
-        loads[False] = [one for one in loads[False] if one[0] > peak]
-    passed = max(loads[True], default=None)
-    failed = min(loads[False], key=lambda one: (one[0], not one[1]), default=None)
-    found = (("Highest load that passed", passed), ("Lowest load that failed", failed))
-    return tiles.html([_load_tile(label, one, content["unit"]) for label, one in found])
-
-
-def _load_tile(label: str, tried: tuple[float, bool] | None, unit: str) -> Tile:
-    if tried is None:
-        return Tile(label, "-", "none so far")
-    load, is_full = tried
-    return Tile(
-        label, f"{show_rate(load)} {unit}", "at full length" if is_full else "in a short run"
+    # Once a full run exists, a load that passed in a short run is no bound of the peak.
+    has_full = any(one["kind"] == "full" for one in judged)
+    counted = [one for one in judged if one["kind"] == "full"] if has_full else judged
+    passed = max((one["load"] or 0.0 for one in counted if one["passed"]), default=None)
+    above = [one for one in judged if (one["load"] or 0.0) > passed] if passed else counted
+    failed = min((one["load"] or 0.0 for one in above if not one["passed"]), default=None)
+    short = max((one["load"] or 0.0 for one in judged if one["passed"]), default=None)
+    unit = content["unit"]
+    length = "at full length" if has_full else "in a short run"
+    about = length if passed else "none so far"
+    if has_full and passed is None and short is not None:
+        about = f"none at full length; a short run passed at {show_rate(short)}"
+    kinds = {one["kind"] for one in above if one["load"] == failed and not one["passed"]}
+    failed_at = "at full length" if "full" in kinds else "in a short run"
+    return tiles.html(
+        [
+            Tile("Highest load that passed", _load_text(passed, unit), about),
+            Tile(
+                "Lowest load that failed",
+                _load_text(failed, unit),
+                failed_at if failed else "none so far",
+            ),
+        ]
     )
+
+
+def _load_text(load: float | None, unit: str) -> str:
+    return "-" if load is None else f"{show_rate(load)} {unit}"
 
 
 def badges(content: Content) -> Badges:

@@ -285,12 +285,13 @@ def tried_text(content: Content) -> str:
     passed = [one["load"] or 0.0 for one in probes if one["passed"] is True]
     lost = [(one["load"] or 0.0, one["kind"]) for one in probes if one["passed"] is False]
     failed = [load for load, _ in lost]
-    parts = [f"short runs passed up to {show_rate(max(passed))}"] if passed else []
+    unit = content["unit"] if probes else ""
+    parts = [f"short runs passed up to {show_rate(max(passed))} {unit}"] if passed else []
     # A load that passes in a short run may fail at full length.
     is_longer = bool(passed) and (min(failed, default=0.0), "full") in lost
     length = " at full length" if is_longer else ""
-    parts += [f"{show_rate(min(failed))} {content['unit']} failed{length}"] if failed else []
-    return f"no peak ({', '.join(parts)})" if parts else "no peak"
+    parts += [f"{show_rate(min(failed))} {unit} failed{length}"] if failed else []
+    return f"no peak ({'; '.join(parts)})" if parts else "no peak"
 
 
 def is_rate(unit: str) -> bool:

@@ -77,10 +77,18 @@ def _finalists(content: Content) -> Table:
         f"| {predicted.what}, predicted [{predicted.unit}] | "
     )
     rows: list[list[Cell]] = []
+    default, missed = _default(content), missed_slo(content)
+    is_unsure = default is not None and not missed and is_unproven(content)
+    # One plan is marked: the plan that the conclusion recommends.
+    is_kept = is_unsure and default is not None and not _is_only_to_meet(content, default)
     for one in content["finalists"]:
         marks = ["not tuned"] if one["is_default"] else []
-        if one["plan"] == content["taken"]:
-            marks.append("<- closest" if missed_slo(content) else "<- taken")
+        if is_kept and one["is_default"]:
+            marks.append("<- keep")
+        if one["plan"] == content["taken"] and is_kept:
+            marks.append("in tuned.yaml, not shown to be better")
+        elif one["plan"] == content["taken"]:
+            marks.append("<- closest" if missed else "<- taken")
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
         rows.append(
             [
@@ -109,7 +117,7 @@ def headline(content: Content) -> str:
     missed, default, end = missed_slo(content), _default(content), "a plan is instances x threads"
     if default is not None and not missed and is_unproven(content):
         why = _why_unproven(content, default)
-        return f"{_unproven_text(content, default)}; chosen: {_number(content, content['taken'])}, {why}; {end}"
+        return f"{_unproven_text(content, default)}; {_number(content, content['taken'])}, {why}; {end}"
     is_default = default is not None and default["plan"] == content["taken"]
     kind = "the closest plan" if missed else "the plan to take"
     if is_default and not missed:
@@ -148,7 +156,7 @@ def outcome(content: Content) -> str:
     number = _number(content, plan)
     missed, default = missed_slo(content), _default(content)
     if default is not None and not missed and is_unproven(content):
-        return f"{_unproven_text(content, default)}; chosen: {number}"
+        return f"{_unproven_text(content, default)}; {number}"
     return ": ".join(filter(None, (missed, "" if taken else "best plan so far", number)))
 
 

@@ -253,7 +253,7 @@ def test_only_doubts_of_a_single_side_are_shown(ort: Path, tmp_path: Path, print
     """Bug: to find the difference, readers had to compare `doubts: a b c -> a b d` letter by letter."""
     ours = edited(ort, tmp_path / "a", {"result.json": doubting("steal", "drift", "paged")})
     theirs = edited(ort, tmp_path / "b", {"result.json": doubting("drift", "governor")})
-    assert "doubts    only A: paged steal; only B: governor\n" in prints("compare", ours, theirs)
+    assert "doubts    only A: paged, steal; only B: governor\n" in prints("compare", ours, theirs)
     assert "\ndoubts" not in prints("compare", ours, ours)
 
 

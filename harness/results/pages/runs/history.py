@@ -78,7 +78,8 @@ def history(rows: Sequence[Row], addresses: Addresses, choice: str = OPTIONS) ->
 
 
 _INTRODUCTION = (
-    '<p class="quiet">Workloads with fewer than '
+    '<p class="quiet">A workload has a model, scenario, backend, data, machine and load: without <code>--target-qps</code>, '
+    "each Server run has another load. Workloads with fewer than "
     f"{_FEWEST_DRAWN} runs have only a table. The overview compares VALID runs. Settings may differ from run to run: "
     "compare shows how, and whether a change is more than noise.</p>"
 )
@@ -129,7 +130,9 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     middle = median(before)
     change = show_percent(newest.value / middle - 1, 1, signed=True) if middle else "-"
     if len(before) < _FEWEST_BEFORE:
-        return change
+        is_better = (newest.value > middle) == newest.higher_is_better
+        direction = "better" if is_better else "worse"
+        return f"{change}, {direction} or noise" if newest.value != middle else change
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
     is_better = (newest.value > max(before)) == newest.higher_is_better

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
+from string import ascii_uppercase
 from typing import Any
 
 from harness.core.units import counted, show_percent
@@ -358,19 +359,26 @@ def _table(
     beaten_by: Sequence[Configuration | None],
     addresses: Addresses,
 ) -> str:
-    names = _names(found)
+    names, ranked = _names(found), _ranked(found, beaten_by)
+    letters = {one.name: _letter(place) for place, (one, _) in enumerate(ranked)}
     rows = [
         (
-            one.name,
-            "on the front" if better is None else f"beaten by {better.name}",
+            f"{letters[one.name]}: {one.name}",
+            "on the front" if better is None else f"beaten by {letters[better.name]}",
             all_linked([row for row, _ in one.runs], addresses),
             *(_cell(one.numbers.get(name)) for name in names),
         )
-        for one, better in _ranked(found, beaten_by)
+        for one, better in ranked
     ]
     heads = ("configuration", "front", "runs", *map(words, names))
     is_number = [False] * 3 + [True] * len(names)
     return aligned_table(heads, rows, is_number, cards=True, sortable=True)
+
+
+def _letter(place: int) -> str:
+    """Returns A to Z, then A2 and so on."""
+    turn, letter = divmod(place, len(ascii_uppercase))
+    return ascii_uppercase[letter] + (str(turn + 1) if turn else "")
 
 
 def _cell(number: Number | None) -> str:
