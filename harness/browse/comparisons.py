@@ -71,7 +71,11 @@ class Comparisons:
                 problems.append(f"{path}: this run does not exist")
             except (OSError, HarnessError) as e:
                 problems.append(one_line(e))
-        compared: dict[str, Any] = {"sides": [], "comparisons": [], "tables": [], "no_plots": ""}
+        compared: dict[str, Any] = {
+            **dict.fromkeys(("sides", "comparisons", "tables"), ()),
+            "refused": None,
+            "no_plots": "",
+        }
         drawn: Sequence[Figure] = ()
         if len(runs) > 1 and not problems:
             try:
@@ -120,6 +124,7 @@ class Comparisons:
                     one for letter, side in sides.items() for one in self._named(letter, side)
                 ],
                 "comparisons": [_judgement(one, letter) for letter, one in made.items()],
+                "refused": _refused(made),
                 "tables": _tables(made),
             }
         drawn = {letter: side[0] for letter, side in list(sides.items())[:MOST_DRAWN]}
@@ -167,6 +172,36 @@ def _judgement(one: Comparison, letter: str) -> Mapping[str, Any]:
         "facts": compare_report.facts(one, letter),
         "reasons": reasons(one, letter),
         "differences": differences(one, letter),
+    }
+
+
+def _refused(made: Mapping[str, Comparison]) -> Mapping[str, Any] | None:
+    """Returns the template's values for the sides that cannot be ranked against the first, with one table of the
+    reasons; None for fewer than two such sides.
+    """
+    refused = {letter: one for letter, one in made.items() if one.refusals}
+    if len(refused) < 2:
+        return None
+    cells: dict[str, dict[str, str]] = {}
+    for letter, one in refused.items():
+        for what, before, after, remedy in compare_report.reason_rows(one):
+            row = cells.setdefault(what, {"A": before, "remedy": remedy})
+            row |= {letter: after, "remedy": row["remedy"] or remedy}
+    *others, last = refused
+    return {
+        "letters": list(refused),
+        "title": f"{', '.join(others)} and {last} against A",
+        "headline": _headline(next(iter(refused.values())), last),
+        "heads": ("not comparable", "A", *refused, "remedy"),
+        # A side without an own reason has the value of the first.
+        "rows": [
+            [
+                visible(hide(what)),
+                *(visible(hide(row.get(n, row["A"]))) for n in ("A", *refused)),
+                row["remedy"],
+            ]
+            for what, row in cells.items()
+        ],
     }
 
 

@@ -199,13 +199,22 @@ class Views:
         return self._drawn("history", selection, history, 2_000)
 
     def pareto(self, selection: Selection) -> str:
-        return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO, self._tasks_in_studies)
+        """Includes the runs of studies if no other task has two configurations."""
+        every = replace(selection, inside="1")
+        tasks, tasks_of_all = (
+            count_tasks(self._newest(one)[:_MOST_IN_PARETO]) for one in (selection, every)
+        )
+        if tasks or not tasks_of_all:
+            return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO)
+        note = "With the runs of studies, because no other task has two configurations."
+        return self._drawn(
+            "pareto", every, pareto, _MOST_IN_PARETO, "" if selection.inside else note
+        )
 
-    def _tasks_in_studies(self, selection: Selection) -> int:
-        """Returns the number of tasks with several configurations if the runs of studies count, too."""
-        every = replace(selection, inside="1", sort="started", turned="")
-        rows = every.rows(self._index.entries().values())
-        return count_tasks(rows[:_MOST_IN_PARETO])
+    def _newest(self, selection: Selection) -> Sequence[Row]:
+        """Returns the selected runs, newest first."""
+        newest = replace(selection, sort="started", turned="")
+        return newest.rows(self._index.entries().values())
 
     def _drawn(
         self,
@@ -213,18 +222,16 @@ class Views:
         selection: Selection,
         draw: Callable[[Sequence[Row], Addresses, str], Sequence[Article]],
         most: int,
-        in_studies: Callable[[Selection], int] = lambda _: 0,
+        note: str = "",
     ) -> str:
-        """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser.
-
-        in_studies: is called if nothing is drawn without the runs of studies; returns the number of groups with them.
+        """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser. note:
+        stands above the articles.
         """
         entries = self._index.entries()
-        rows = replace(selection, sort="started", turned="").rows(entries.values())
+        rows = self._newest(selection)
         heading = f"<h1>{view.capitalize()}</h1>"
         with reading("the numbers of these runs cannot be drawn"):
             articles = draw(rows[:most], _address, "use the filters above")
-        is_drawn = any(article.figures for article in articles)
         if articles:  # the heading comes before the filters
             first, *others = articles
             heading, *head = first.head
@@ -238,7 +245,7 @@ class Views:
             heading=heading,
             found=len(rows),
             drawn=min(len(rows), most),
-            in_studies=in_studies(selection) if not is_drawn and not selection.inside else 0,
+            note=note,
             **plotted(articles),
         )
 

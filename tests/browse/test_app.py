@@ -595,6 +595,19 @@ def test_three_runs_share_one_table_with_a_row_per_side(client: TestClient) -> N
     assert 'data-head="side"' not in page(client, PAIR)
 
 
+def test_the_reasons_against_several_rankings_are_one_table(client: TestClient) -> None:
+    """Bug: four comparisons that are refused were four headings with nearly equal tables."""
+    text = page(client, "/compare?run=server&run=closed-loop&run=closed-loop-again")
+    assert text.count("nothing is ranked") == 1
+    section = text.partition('aria-labelledby="refused"')[2].partition("</section>")[0]
+    assert ">B and C against A</h2>" in section
+    heads = re.findall('<th scope="col">(.*?)</th>', section)
+    assert heads == ["not comparable", "A", "B", "C", "remedy"]
+    for row in re.findall('<th scope="row">.*?</tr>', section):
+        ours, theirs, again, _ = re.findall("<td.*?>(.*?)</td>", row)
+        assert (theirs, again) != (ours, ours)
+
+
 def test_a_comparison_reads_the_samples_for_few_plots_and_once(
     client: TestClient, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -724,9 +737,12 @@ def test_the_list_shortens_an_answer_to_one_line(answer: str, expected: str) -> 
     assert brief(answer) == expected
 
 
-def test_pareto_leads_to_the_runs_of_studies(results: Path, client: TestClient) -> None:
+def test_pareto_includes_the_runs_of_studies_if_nothing_else_compares(
+    results: Path, client: TestClient
+) -> None:
     """Bug: with all comparable runs in studies, the page was a list of tasks without a comparison."""
-    assert "With the runs of studies" not in page(client, "/pareto")
+    note = "With the runs of studies, because no other task has two configurations."
+    assert note not in page(client, "/pareto")
     for name, batch in (("grid/1", 1), ("grid/2", 2)):
         shutil.copytree(results / "closed-loop", results / name)
         result = json.loads((results / name / "result.json").read_text())
@@ -734,9 +750,12 @@ def test_pareto_leads_to_the_runs_of_studies(results: Path, client: TestClient) 
         (results / name / "result.json").write_text(json.dumps(result))
     (results / "grid/grid.json").write_text("{}")
     shown = page(client, "/pareto?text=grid")
-    assert "With the runs of studies, one task has several configurations" in shown
-    (there,) = re.findall('<a href="(/pareto[^"]*)">show it</a>', shown)
-    assert "on the front" in page(client, html.unescape(there))
+    assert note in shown
+    assert "on the front" in shown
+    assert re.search('name="inside" value="1" checked', shown)
+    asked = page(client, "/pareto?text=grid&inside=1")
+    assert "on the front" in asked
+    assert note not in asked
 
 
 @pytest.mark.parametrize("view", ["history", "pareto"])

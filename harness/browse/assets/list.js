@@ -1,23 +1,29 @@
 "use strict";
-// Renews the block of runs in progress. Other parts of the list stay as they are, because the reader may have picked runs.
+// Renews the block of runs in progress, and says how many runs were added. The list itself stays as it is, because the
+// reader may have picked runs.
 const PERIOD_MS = 5000;
 const block = document.getElementById("now");
+const known = new Set(named(document));
 
-async function renew() {
-  const reply = await fetch(location.href);
-  const fresh = new DOMParser().parseFromString(await reply.text(), "text/html").getElementById("now");
-  if (fresh) {
-    block.replaceChildren(...fresh.childNodes);
-    later();
-    return;
-  }
-  const link = document.createElement("a");
-  link.href = location.href;
-  link.textContent = "The run has ended: reload the list.";
-  block.replaceChildren(link);
+/* Returns the folders of the runs in a list. */
+function named(page) {
+  return [...page.querySelectorAll(".list input[name=run]")].map((box) => box.value);
 }
 
-/* Renews the block after the period. If the server has stopped, the block stays as it is. */
+async function renew() {
+  if (!document.hidden) {
+    const reply = await fetch(location.href);
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const fresh = page.getElementById("now");
+    if (fresh) block.replaceChildren(...fresh.childNodes);
+    const added = named(page).filter((name) => !known.has(name)).length;
+    document.getElementById("added").hidden = !added;
+    document.getElementById("added-runs").textContent = added === 1 ? "1 new run" : `${added} new runs`;
+  }
+  later();
+}
+
+/* Renews the page after the period. If the server has stopped, the page stays as it is. */
 function later() {
   setTimeout(() => renew().catch(() => {}), PERIOD_MS);
 }

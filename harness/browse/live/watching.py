@@ -42,6 +42,7 @@ MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = "loading the next run"
+STARTING = "starting"
 MEASURING = "measuring"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
 """Studies that measure without runs, so that their pages have no charts while they are in progress."""
@@ -76,7 +77,7 @@ class Watching:
             is_running=is_running,
             has_charts=is_running or bool(past.points),
             has_runs=self._has_runs(path),
-            is_study=self._is_search(path),
+            is_study=self._is_search(path) and not self._has_only_begun(path),
         )
 
     def ended_page(self, path: str) -> str:
@@ -236,6 +237,8 @@ class Watching:
             problem = NOT_WRITTEN
         elif is_between and not self._has_runs(path):
             problem = MEASURING
+        elif is_between and self._has_only_begun(path):
+            problem = STARTING
         state = past.last
         disturbance = "" if problem else _disturbance(past)
         is_past = is_between or past.begun is not state
@@ -244,7 +247,9 @@ class Watching:
         if past.begun is not None:
             is_doubtful = is_past or bool(disturbance or problem)
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
-            of_tiles = f"{_last_name(past.begun_in)}, so far"
+            of_tiles = "Since the first query"
+            if is_search:
+                of_tiles = f"{_last_name(past.begun_in)}, since its first query"
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):
@@ -269,7 +274,7 @@ class Watching:
             is_loading=is_between and not is_stopped,
             is_between=is_between,
             stages=past.begun.stages if past.begun is not None else (),
-            of_tiles=of_tiles if shown and (is_search or study) else "",
+            of_tiles=of_tiles if shown else "",
             heading=self._heading(path, past.measured or state),
             step=done,
             is_search=is_search,
