@@ -17,7 +17,7 @@ from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS
 from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import final_tiles, live_tiles
-from harness.browse.studies import read
+from harness.browse.studies import WITH_LINKS, read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
@@ -310,6 +310,7 @@ class Watching:
         return render(
             "done.html",
             tried=tried_loads(self._index.root, entry) if entry else Tried(),
+            will_plot=entry is not None and entry.study in WITH_LINKS,
             done=[e.row for e in self._ended_runs(path)],
         ).strip()
 
