@@ -199,17 +199,16 @@ class Views:
         return self._drawn("history", selection, history, 2_000)
 
     def pareto(self, selection: Selection) -> str:
-        """Includes the runs of studies if no other task has two configurations."""
+        """Includes the runs of studies if without them no task has two configurations."""
         every = replace(selection, inside="1")
-        tasks, tasks_of_all = (
-            count_tasks(self._newest(one)[:_MOST_IN_PARETO]) for one in (selection, every)
-        )
-        if tasks or not tasks_of_all:
+        with reading("the numbers of these runs cannot be drawn"):
+            counts = [
+                count_tasks(self._newest(one)[:_MOST_IN_PARETO]) for one in (selection, every)
+            ]
+        if counts[0] or not counts[1]:
             return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO)
-        note = "With the runs of studies, because no other task has two configurations."
-        return self._drawn(
-            "pareto", every, pareto, _MOST_IN_PARETO, "" if selection.inside else note
-        )
+        note = "Runs of studies are included, because without them no task has two configurations."
+        return self._drawn("pareto", every, pareto, _MOST_IN_PARETO, note)
 
     def _newest(self, selection: Selection) -> Sequence[Row]:
         """Returns the selected runs, newest first."""

@@ -741,7 +741,7 @@ def test_pareto_includes_the_runs_of_studies_if_nothing_else_compares(
     results: Path, client: TestClient
 ) -> None:
     """Bug: with all comparable runs in studies, the page was a list of tasks without a comparison."""
-    note = "With the runs of studies, because no other task has two configurations."
+    note = "Runs of studies are included, because without them no task has two configurations."
     assert note not in page(client, "/pareto")
     for name, batch in (("grid/1", 1), ("grid/2", 2)):
         shutil.copytree(results / "closed-loop", results / name)
@@ -1064,3 +1064,22 @@ def test_every_page_marks_its_entry_in_the_navigation(
         (results / name).mkdir()
         (results / name / file).write_text("{}")
     assert re.findall(r'<a href="([^"]+)" aria-current="(\w+)">', page(client, path)) == [current]
+
+
+def test_a_peak_that_no_run_confirmed_breaks_only_its_own_line(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: one such file answered the list of all studies with 500."""
+    study = results / "odd"
+    study.mkdir()
+    content = {"scenario": "server", "backend": "ort", "model": "m", "slo": "p99=1ms", "probes": []}
+    more = {
+        "unit": "queries/s",
+        "finished": True,
+        "peak": 7.0,
+        "warnings": [],
+        "failed_above": None,
+    }
+    (study / "peak.json").write_text(json.dumps(content | more))
+    assert "no full run passed at its peak" in page(client, "/studies")
+    assert "This page cannot be made" in page(client, "/study/odd")

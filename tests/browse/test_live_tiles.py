@@ -96,6 +96,25 @@ def test_a_percentile_of_few_answers_states_their_number() -> None:
     assert shown(look(1.0, latency=buckets([0.01])))["p99 latency"].about == "of 1 answer"
 
 
+def test_an_accuracy_phase_is_not_judged() -> None:
+    """Bug: a time above the bound was red, although no SLO judges this phase."""
+    state = look(1.0, latency=buckets([0.1] * 200), bounds_s=[("p99", 0.05)])
+    assert shown(state)["p99 latency"].is_bad
+    tile = shown(state._replace(phase="accuracy"))["p99 latency"]
+    assert (tile.is_bad, tile.about) == (False, "")
+
+
+def test_final_rate_of_a_query_with_several_samples_is_in_queries() -> None:
+    """Bug: the final rate was eight times the live rate, because it counted samples."""
+    result: dict[str, Any] = {
+        "scenario": "multi-stream",
+        "throughput_per_s": {"completed": 800.0},
+        "queries": {"samples_per_query": 8, "samples_answered": 80, "samples_issued": 80},
+    }
+    final = {tile.label: tile.number for tile in final_tiles(result)}
+    assert (final["Rate"], final["Answered"]) == ("100 queries/s", "10 queries")
+
+
 def test_failures_stand_out_and_offline_has_no_latency() -> None:
     state = look(1.0, 5, scenario="offline", failed=2.0, latency=buckets([1.0] * 200))
     found = shown(state, rate=10.0)

@@ -3,11 +3,12 @@
 // reader may have picked runs.
 const PERIOD_MS = 5000;
 const block = document.getElementById("now");
-const known = new Set(named(document));
+const IDLE_MS = 15000; // between requests while nothing runs, because a request costs this machine time
+const newest = starts(document).reduce((a, b) => (a > b ? a : b), "");
 
-/* Returns the folders of the runs in a list. */
-function named(page) {
-  return [...page.querySelectorAll(".list input[name=run]")].map((box) => box.value);
+/* Returns the starts of the runs in a list. */
+function starts(page) {
+  return [...page.querySelectorAll(".list time")].map((time) => time.dateTime);
 }
 
 async function renew() {
@@ -16,7 +17,7 @@ async function renew() {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     const fresh = page.getElementById("now");
     if (fresh) block.replaceChildren(...fresh.childNodes);
-    const added = named(page).filter((name) => !known.has(name)).length;
+    const added = starts(page).filter((start) => start > newest).length;
     document.getElementById("added").hidden = !added;
     document.getElementById("added-runs").textContent = added === 1 ? "1 new run" : `${added} new runs`;
   }
@@ -25,7 +26,7 @@ async function renew() {
 
 /* Renews the page after the period. If the server has stopped, the page stays as it is. */
 function later() {
-  setTimeout(() => renew().catch(() => {}), PERIOD_MS);
+  setTimeout(() => renew().catch(() => {}), block.children.length ? PERIOD_MS : IDLE_MS);
 }
 
 later();

@@ -150,7 +150,7 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
         ("latency", "token_times"), bounds_of(parse_slos(result.get("slo") or "")), strict=True
     )
     charts = {
-        "rate": _known({"answered": rates.get("completed"), "requested": rates.get("asked")}),
+        "rate": _known({"answered": final_rate(result), "requested": rates.get("asked")}),
         "latency": {} if is_all_at_once else times(""),
         "tokens": _known({"answered": tokens.get("output_per_s")}),
         "token_times": times("ttft", "tpot"),
@@ -161,6 +161,15 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
         "bounds": {name: dict(series) for name, series in bounds if series},
         "is_final": True,
     }
+
+
+def final_rate(result: Mapping[str, Any]) -> float | None:
+    """Returns the completed rate in a result.json, in queries/s (in Offline samples/s), as in a snapshot; None if unknown."""
+    completed = (result.get("throughput_per_s") or {}).get("completed")
+    scenario = scenario_named(result["scenario"])
+    if completed is None or not scenario.by_query:
+        return None if completed is None else float(completed)
+    return float(completed) / ((result.get("queries") or {}).get("samples_per_query") or 1)
 
 
 def final_times_s(result: Mapping[str, Any]) -> Mapping[str, Series]:

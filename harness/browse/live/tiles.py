@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.browse.live.points import LEAST, final_times_s, quantile_s
+from harness.browse.live.points import LEAST, final_rate, final_times_s, quantile_s
 from harness.core.config.parse import parse_slos
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
@@ -45,18 +45,18 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
         {kind: _percentile(found) for kind, found in kinds.items()},
         [*totals.bounds_s, *totals.token_bounds_s],
     )
-    found = [
-        tile._replace(
-            is_good=tile.is_good and not is_disturbed,
-            about="; ".join(filter(None, (tile.about, _few(kinds.get(kind, totals.latency))))),
-        )
-        for kind, tile in times
-    ]
+    found = []
+    for kind, tile in times:
+        few = _few(kinds.get(kind, totals.latency))
+        if state.phase == "accuracy":  # no SLO judges this phase
+            found.append(Tile(tile.label, tile.number, few))
+        else:
+            about = "; ".join(filter(None, (tile.about, few)))
+            found.append(tile._replace(is_good=tile.is_good and not is_disturbed, about=about))
     if kinds:
-        found.append(_rate("Tokens", latest("tokens", "answered"), "tokens", "now"))
+        found.append(_rate("Tokens", latest("tokens", "answered"), "tokens"))
     found += _late_so_far(state)
-    about = "in the last second" if state.offered is None else f"now, {_requested(state.offered)}"
-    found.append(_rate("Rate", latest("rate", "answered"), unit[1], about))
+    found.append(_rate("Rate", latest("rate", "answered"), unit[1], _requested(state.offered)))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
     return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 
@@ -68,15 +68,19 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     bounds_s, token_bounds_s = bounds_of(parse_slos(result.get("slo") or ""))
     times_s = final_times_s(result)
     latency = {} if scenario.all_at_once else {"": times_s[""].get}
-    kinds = {kind: found.get for kind, found in times_s.items() if kind and found}
+    bounded = _token_kinds(token_bounds_s)
+    kinds = {
+        kind: found.get
+        for kind, found in times_s.items()
+        if kind in bounded or (found and kind in ("ttft", "tpot"))
+    }
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
     found = [tile._replace(is_good=False, is_doubtful=False) for _, tile in times]
     if kinds:
         found.append(_rate("Tokens", (result.get("tokens") or {}).get("output_per_s"), "tokens"))
     found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
-    rates = result.get("throughput_per_s") or {}
-    asked = rates.get("asked")
-    found.append(_rate("Rate", rates.get("completed"), unit[1], _requested(asked) if asked else ""))
+    asked = (result.get("throughput_per_s") or {}).get("asked")
+    found.append(_rate("Rate", final_rate(result), unit[1], _requested(asked)))
     per_query = 1 if scenario.all_at_once else queries.get("samples_per_query") or 1
     answered, failed, issued = (
         queries.get(f"samples_{name}") or 0 for name in ("answered", "failed", "issued")
@@ -104,8 +108,8 @@ def _counts(
     ]
 
 
-def _requested(per_s: float) -> str:
-    return f"{show_rate(per_s)} requested"
+def _requested(per_s: float | None) -> str:
+    return "" if per_s is None else f"{show_rate(per_s)} requested"
 
 
 def _percentile(times: Buckets) -> Percentile:
@@ -183,13 +187,14 @@ def _late_so_far(state: Snapshot) -> Iterator[Tile]:
 
 
 def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
+    """Yields the tile of `_late_so_far` for a finished run. is_single: whether a query has one sample."""
     judged = (result.get("goodput") or {}).get("slos") or ()
     slos = {str(slo): slo for slo in parse_slos(result.get("slo") or "")}
     # LoadGen counts the late queries of a single bound.
     by_loadgen = (result.get("queries") or {}).get("late") if len(slos) == 1 else None
     found = []
     for one in judged if is_single else ():
-        if (slo := slos.get(one["slo"])) is not None and not slo.of:
+        if (slo := slos.get(one["slo"])) is not None and not slo.of and one["of"]:
             late, planned = one["late"] if by_loadgen is None else by_loadgen, one["of"]
             allowed = most_late(planned, slo.percentile)
             found.append((late / (1 - slo.percentile), slo.name, late, allowed, planned))

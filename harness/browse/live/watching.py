@@ -43,6 +43,7 @@ MOST_OTHER = 0.1
 
 BETWEEN_RUNS = "loading the next run"
 STARTING = "starting"
+GONE = "its folder was renamed or removed"
 MEASURING = "measuring"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
 """Studies that measure without runs, so that their pages have no charts while they are in progress."""
@@ -235,6 +236,8 @@ class Watching:
         is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
         if is_stopped:
             problem = NOT_WRITTEN
+        elif problem and self._ended(path):
+            problem = GONE
         elif is_between and not self._has_runs(path):
             problem = MEASURING
         elif is_between and self._has_only_begun(path):
@@ -247,9 +250,11 @@ class Watching:
         if past.begun is not None:
             is_doubtful = is_past or bool(disturbance or problem)
             shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
-            of_tiles = "Since the first query"
+            of_tiles = "Since the first query; rates in the last second"
             if is_search:
-                of_tiles = f"{_last_name(past.begun_in)}, since its first query"
+                of_tiles = (
+                    f"{_last_name(past.begun_in)}, since its first query; rates in the last second"
+                )
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):

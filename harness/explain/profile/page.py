@@ -240,7 +240,7 @@ def _has_memory(layers: Sequence[Layer]) -> bool:
 
 
 _HOVER = "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>"
-_NAMED = 6
+_MOST_NAMED = 6
 """The roofline names at most this many kernels, the slowest ones."""
 
 
@@ -249,7 +249,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
-    named = sorted(shown, key=lambda layer: -layer.latency_ns)[:_NAMED]
+    named = sorted(shown, key=lambda layer: -layer.latency_ns)[:_MOST_NAMED]
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]

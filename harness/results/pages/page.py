@@ -147,11 +147,13 @@ def typeset(html: str) -> str:
     if not html.startswith("<script"):
         html = _POWER.sub(_written_out, html)
         html = _RAISED_TO.sub(lambda found: f"10{found[1].translate(_RAISED)}", html)
-        html = _ARROW.sub(lambda found: " · " if found[1] else "", html).replace(">+-<", ">±<")
+        html = _ARROW.sub(lambda found: ">" if found[1] == ">" else " · ", html)
+        html = html.replace(">+-<", ">±<")
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 
-_ARROW = re.compile(r"( *)&lt;- ")
+_ARROW = re.compile(r"(>|\s+)&lt;- (?=(?:taken|closest|keep|knee)\b)")
+"""Matches the arrow of a mark in a table."""
 _POWER = re.compile(r"(?<![\w.-])(\d(?:\.\d+)?)e([+-]\d\d)\b")
 _RAISED_TO = re.compile(r"\b10\^(\d+)\b")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

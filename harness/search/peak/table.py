@@ -58,9 +58,12 @@ def warnings(content: Content) -> Iterator[str]:
 
 
 def confirming_run(content: Content) -> Probe:
-    """Returns the entry in `probes` for the full run that determines the peak."""
+    """Returns the entry in `probes` for the full run that determines the peak. Raises ValueError without such a run."""
     runs = (p for p in content["probes"] if p["kind"] == "full" and p["passed"])
-    return next(run for run in runs if run["load"] == content["peak"])
+    found = next((run for run in runs if run["load"] == content["peak"]), None)
+    if found is None:
+        raise ValueError("no full run passed at its peak")
+    return found
 
 
 def _searched(slos: str) -> Slo:

@@ -77,10 +77,9 @@ def _finalists(content: Content) -> Table:
         f"| {predicted.what}, predicted [{predicted.unit}] | "
     )
     rows: list[list[Cell]] = []
-    default, missed = _default(content), missed_slo(content)
-    is_unsure = default is not None and not missed and is_unproven(content)
+    missed, rival = missed_slo(content), _rival(content)
     # One plan is marked: the plan that the conclusion recommends.
-    is_kept = is_unsure and default is not None and not _is_only_to_meet(content, default)
+    is_kept = rival is not None and not _is_only_to_meet(content, rival)
     for one in content["finalists"]:
         marks = ["not tuned"] if one["is_default"] else []
         if is_kept and one["is_default"]:
@@ -115,14 +114,19 @@ def headline(content: Content) -> str:
     if content["taken"] is None:
         return outcome(content)
     missed, default, end = missed_slo(content), _default(content), "a plan is instances x threads"
-    if default is not None and not missed and is_unproven(content):
-        why = _why_unproven(content, default)
-        return f"{_unproven_text(content, default)}; {_number(content, content['taken'])}, {why}; {end}"
+    if (rival := _rival(content)) is not None:
+        return f"{_unproven_text(content, rival)}; {_other_text(content, rival)}; {end}"
     is_default = default is not None and default["plan"] == content["taken"]
     kind = "the closest plan" if missed else "the plan to take"
     if is_default and not missed:
         kind = "which is the plan without tuning"
     return f"{outcome(content)}, {kind}; {end}"
+
+
+def _rival(content: Content) -> FinalistEntry | None:
+    """Returns the plan without tuning if the chosen plan meets the SLO but is not shown to be better; otherwise None."""
+    is_open = not missed_slo(content) and is_unproven(content)
+    return _default(content) if is_open else None
 
 
 def _unproven_text(content: Content, default: FinalistEntry) -> str:
@@ -154,9 +158,9 @@ def outcome(content: Content) -> str:
     taken = content["taken"]
     plan = taken or max(means, key=lambda one: aim.gain(means[one], 1.0))
     number = _number(content, plan)
-    missed, default = missed_slo(content), _default(content)
-    if default is not None and not missed and is_unproven(content):
-        return f"{_unproven_text(content, default)}; {number}"
+    missed = missed_slo(content)
+    if (rival := _rival(content)) is not None:
+        return f"{_unproven_text(content, rival)}; {_other_text(content, rival)}"
     return ": ".join(filter(None, (missed, "" if taken else "best plan so far", number)))
 
 
@@ -166,15 +170,15 @@ def is_unproven(content: Content) -> bool:
     return content["taken"] is not None and over is not None and over["low"] <= 1
 
 
-def _why_unproven(content: Content, default: FinalistEntry) -> str:
-    """States why a plan was chosen that is not shown to be better than the plan without tuning."""
+def _other_text(content: Content, default: FinalistEntry) -> str:
+    """States the number of the chosen plan, and why it was chosen although it is not shown to be better."""
+    taken = content["taken"]
+    assert taken is not None  # because only a chosen plan has a rival
+    number = _number(content, taken)
     if _is_only_to_meet(content, default):
-        return f"whose mean meets {content['slo']}, as the other plan's mean does not"
-    return (
-        "which has the best mean"
-        if content["taken"] == content["best"]
-        else "which is simpler and about as good"
-    )
+        return f"{number}, whose mean meets {content['slo']}, as the other plan's mean does not"
+    why = "best mean" if taken == content["best"] else "simpler and about as good"
+    return f"{why}: {number}"
 
 
 def _default(content: Content) -> FinalistEntry | None:

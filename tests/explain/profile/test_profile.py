@@ -607,12 +607,12 @@ def test_the_page_names_the_whole_time_and_the_time_of_each_box(profiled: Path) 
     page = (profiled / "profile.html").read_text()
     headline = re.search(r'<p class="headline">(.*?)</p><p class="lead">(.*?)</p>', page)
     assert headline is not None
-    assert re.fullmatch(r"mean [\d.]+\u00a0\S+ per query", headline[1])
+    assert re.fullmatch(r"Mean [\d.]+\u00a0\S+ per query", headline[1])
     assert "of the kernels&#x27; time is in" in headline[2]
     (flame,) = re.findall(
         r'"type": "icicle".*?"texttemplate": "%{label}<br>%{text}"', page.replace("\\u003c", "<")
     )
-    assert f'"text": ["{headline[1].removeprefix("mean ").removesuffix(" per query")}", ' in flame
+    assert f'"text": ["{headline[1].removeprefix("Mean ").removesuffix(" per query")}", ' in flame
 
 
 @pytest.mark.slow

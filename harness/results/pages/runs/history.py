@@ -30,7 +30,7 @@ LEAST_POINTS = 2
 """Minimum number of points in a plot."""
 
 _FEWEST_DRAWN = 4
-"""Minimum number of runs in a workload that has plots on a page of several workloads, or a course."""
+"""Minimum number of runs in a workload that has a course, and on a page of several workloads, plots."""
 
 _LISTED = 50
 
@@ -103,18 +103,21 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
     elif members[0] is not newest:
         later = f"newer: {with_meanings('INVALID')} of {whole(_minute(members[0]))}"
         shown_result += f'<br><span class="quiet">{later}</span>'
+    if valid and _is_of_many_settings(valid):
+        valid, members = (
+            [row for row in some if row["settings"] == newest["settings"]]
+            for some in (valid, members)
+        )
     main = main_number(newest)
     found = (numbers(row).get(main[0]) for row in valid[1:]) if main is not None else ()
     before = [number.value for number in found if number is not None]
     against = _against(main[1], before) if main is not None else ""
     start = whole(_minute(newest)) if valid else "-"
-    if _is_of_many_settings(valid):
-        return (runs, start, Html(shown_result), "not compared: the settings differ", "")
     return (runs, start, Html(shown_result), against, _spark(members))
 
 
 def _is_of_many_settings(members: Sequence[Row]) -> bool:
-    """Returns whether the runs belong to studies that vary the settings, such as grids, so that they have no course."""
+    """Returns whether studies among the runs vary the settings, such as grids: their runs in order are no course."""
     inside = {row["settings"] for row in members if "/" in str(row["folder"])}
     return len(inside) > 1
 
@@ -132,7 +135,7 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     if len(before) < _FEWEST_BEFORE:
         is_better = (newest.value > middle) == newest.higher_is_better
         direction = "better" if is_better else "worse"
-        return f"{change}, {direction} or noise" if newest.value != middle else change
+        return f"{change} ({direction}): too few runs to tell" if newest.value != middle else change
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
     is_better = (newest.value > max(before)) == newest.higher_is_better
