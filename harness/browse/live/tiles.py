@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.browse.live.points import LEAST, final_rate, final_times_s, quantile_s
-from harness.core.config.parse import parse_slos
+from harness.core.config.parse import Slo, parse_slos
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
@@ -176,14 +176,11 @@ def _late_so_far(state: Snapshot) -> Iterator[Tile]:
     is_single = state.scenario in SCENARIOS and not scenario_named(state.scenario).by_query
     if not (is_single and state.planned and state.phase == "performance"):
         return
-    planned, found = int(state.planned), []
+    found = []
     for name, bound_s in () if state.counts_samples else state.totals.bounds_s:
         first = int(np.searchsorted(EDGES_NS, round(bound_s * NS_PER_S))) + 1
-        late, percentile = sum(state.totals.latency[first:]), float(name[1:]) / 100
-        found.append((late / (1 - percentile), name, late, most_late(planned, percentile)))
-    for _, name, late, allowed in sorted(found)[-1:]:
-        number = f"≥\u202f{counted(late, 'query', 'queries')}" if late else "0 queries"
-        yield Tile("Late", number, _allowed(name, allowed, planned), late > allowed)
+        found.append((float(name[1:]) / 100, sum(state.totals.latency[first:])))
+    yield from _most_missed(found, int(state.planned), "≥\u202f")
 
 
 def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
@@ -192,16 +189,22 @@ def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
     slos = {str(slo): slo for slo in parse_slos(result.get("slo") or "")}
     # LoadGen counts the late queries of a single bound.
     by_loadgen = (result.get("queries") or {}).get("late") if len(slos) == 1 else None
-    found = []
-    for one in judged if is_single else ():
-        if (slo := slos.get(one["slo"])) is not None and not slo.of and one["of"]:
-            late, planned = one["late"] if by_loadgen is None else by_loadgen, one["of"]
-            allowed = most_late(planned, slo.percentile)
-            found.append((late / (1 - slo.percentile), slo.name, late, allowed, planned))
-    for _, name, late, allowed, planned in sorted(found)[-1:]:
-        about = _allowed(name, allowed, planned)
-        yield Tile("Late", counted(late, "query", "queries"), about, late > allowed)
+    found = {
+        (slo.percentile, one["late"] if by_loadgen is None else by_loadgen): one["of"]
+        for one in (judged if is_single else ())
+        if (slo := slos.get(one["slo"])) is not None and not slo.of and one["of"]
+    }
+    yield from _most_missed(list(found), max(found.values(), default=0))
 
 
-def _allowed(name: str, allowed: int, planned: int) -> str:
-    return f"{name} allows at most {allowed:,} of {planned:,}"
+def _most_missed(
+    found: Sequence[tuple[float, int]], queries: int, at_least: str = ""
+) -> Iterator[Tile]:
+    """Yields the tile of the bound that most queries miss, relative to the allowed number. found: percentiles, between 0
+    and 1, and their numbers of late queries. at_least: sign before a number that is a lower limit.
+    """
+    for percentile, late in sorted(found, key=lambda one: one[1] / (1 - one[0]))[-1:]:
+        allowed = most_late(queries, percentile)
+        number = counted(late, "query", "queries")
+        about = f"{Slo(percentile, 0).name} allows at most {allowed:,} of {queries:,}"
+        yield Tile("Late", f"{at_least if late else ''}{number}", about, late > allowed)

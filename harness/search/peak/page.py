@@ -54,37 +54,41 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
 
 def tiles_so_far(content: Content) -> str:
     """Returns the loads between which the peak lies so far, as HTML; '' before a run has been judged."""
-    judged = [one for one in content["probes"] if one["passed"] is not None and one["load"]]
+    judged = [
+        (one["load"], one["kind"] != "full", one["passed"])
+        for one in content["probes"]
+        if one["load"] and one["passed"] is not None
+    ]
     if not judged:
         return ""
     # Once a full run exists, a load that passed in a short run is no bound of the peak.
-    has_full = any(one["kind"] == "full" for one in judged)
-    counted = [one for one in judged if one["kind"] == "full"] if has_full else judged
-    passed = max((one["load"] or 0.0 for one in counted if one["passed"]), default=None)
-    above = [one for one in judged if (one["load"] or 0.0) > passed] if passed else counted
-    failed = min((one["load"] or 0.0 for one in above if not one["passed"]), default=None)
-    short = max((one["load"] or 0.0 for one in judged if one["passed"]), default=None)
-    unit = content["unit"]
-    length = "at full length" if has_full else "in a short run"
-    about = length if passed else "none so far"
-    if has_full and passed is None and short is not None:
+    has_full = not all(is_short for _, is_short, _ in judged)
+    bounding = [one for one in judged if not (has_full and one[1])]
+    passed = max((load for load, _, is_passed in bounding if is_passed), default=None)
+    above = bounding if passed is None else [one for one in judged if one[0] > passed]
+    failed = min(
+        ((load, is_short) for load, is_short, is_passed in above if not is_passed),
+        default=(None, None),
+    )
+    short = max((load for load, _, is_passed in judged if is_passed), default=None)
+    about = _LENGTHS[None if passed is None else not has_full]
+    if passed is None and short is not None:
         about = f"none at full length; a short run passed at {show_rate(short)}"
-    kinds = {one["kind"] for one in above if one["load"] == failed and not one["passed"]}
-    failed_at = "at full length" if "full" in kinds else "in a short run"
+    shown = (
+        ("Highest load that passed", passed, about),
+        ("Lowest load that failed", failed[0], _LENGTHS[failed[1]]),
+    )
+    unit = content["unit"]
     return tiles.html(
         [
-            Tile("Highest load that passed", _load_text(passed, unit), about),
-            Tile(
-                "Lowest load that failed",
-                _load_text(failed, unit),
-                failed_at if failed else "none so far",
-            ),
+            Tile(label, "-" if load is None else f"{show_rate(load)} {unit}", text)
+            for label, load, text in shown
         ]
     )
 
 
-def _load_text(load: float | None, unit: str) -> str:
-    return "-" if load is None else f"{show_rate(load)} {unit}"
+_LENGTHS = {None: "none so far", True: "in a short run", False: "at full length"}
+"""Maps whether a run was short to a text; None stands for no run."""
 
 
 def badges(content: Content) -> Badges:
