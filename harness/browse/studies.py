@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 from harness.browse import within
 from harness.browse.index import STUDIES, Entry
-from harness.core.config.parse import parse_slos
 from harness.core.files import parse_json, reading
-from harness.core.units import counted, show_duration, show_rate
+from harness.core.units import counted, show_rate
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import content as advise_content
 from harness.explain.advise.output import page as advise_page
@@ -258,14 +257,11 @@ def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, Entry
 
 
 def _peak(content: peak_content.Content) -> tuple[str, str]:
-    """Returns the peak after its bound, because a peak without a bound answers no question."""
-    bounds = ", ".join(
-        f"{slo.name} ≤ {show_duration(slo.bound_ns)}" for slo in parse_slos(content["slo"])
-    )
+    """The workload has the bound, without which a peak answers no question."""
     has_peak = content["peak"] is not None
     outcome = peak_table.peak_text(content) if has_peak else peak_table.tried_text(content)
     so_far = "" if content["finished"] else "so far "
-    return _named({**content, "slo": None}), f"{bounds}: {so_far}{outcome}"
+    return _named(content), f"{so_far}{outcome}"
 
 
 def _sweep(content: sweep_content.Content) -> tuple[str, str]:

@@ -73,13 +73,13 @@ def test_the_peak_so_far_lies_between_two_loads() -> None:
 
     assert shown(None, (100, None, "calibration")) == []
     short = [(100, True, "probe"), (400, False, "probe"), (200, True, "probe")]
-    assert shown(None, *short[:1]) == ["100 queries/s", "in a short run", "-", "none so far"]
-    assert shown(None, *short)[0::2] == ["200 queries/s", "400 queries/s"]
-    # A load that passed in a short run may fail at full length.
+    begun = ["-", "none so far", "100 queries/s", "not confirmed", "-", "none so far"]
+    assert shown(None, *short[:1]) == begun
+    found = ["200 queries/s", "not confirmed", "400 queries/s", "in a short run"]
+    assert shown(None, *short)[2:] == found
+    # Bug: a load that passed in a short run stood above the load that had failed at full length.
     full = [*short, (200, False, "full")]
-    assert shown(None, *full)[:2] == ["-", "none at full length; a short run passed at 200"]
+    assert shown(None, *full)[2:] == [*found[:2], "200 queries/s", "at full length"]
     full.append((150, True, "full"))
-    assert shown(150, *full) == [
-        *("150 queries/s", "at full length"),
-        *("200 queries/s", "at full length"),
-    ]
+    assert shown(150, *full)[0] == "150 queries/s"
+    assert shown(150, *full)[-2:] == ["200 queries/s", "at full length"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.browse.live.points import LEAST, final_rate, final_times_s, quantile_s
+from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo, parse_slos
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
@@ -24,6 +25,7 @@ NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
 
 UNKNOWN = "-"
+AT_LEAST = "≥\u202f"
 
 Latest = Callable[[str, str], float | None]
 """Returns the latest value in a chart's series; None if unknown."""
@@ -85,8 +87,9 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     answered, failed, issued = (
         queries.get(f"samples_{name}") or 0 for name in ("answered", "failed", "issued")
     )
-    in_flight = max(0, issued - answered)
-    return found + _counts(answered / per_query, in_flight, failed / per_query, unit)
+    left = max(0, issued - answered)
+    waiting = "unanswered when the run was ended" if left else ""
+    return found + _counts(answered / per_query, left, failed / per_query, unit, waiting)
 
 
 def _unit(*, is_all_at_once: bool) -> tuple[str, str]:
@@ -180,7 +183,7 @@ def _late_so_far(state: Snapshot) -> Iterator[Tile]:
     for name, bound_s in () if state.counts_samples else state.totals.bounds_s:
         first = int(np.searchsorted(EDGES_NS, round(bound_s * NS_PER_S))) + 1
         found.append((float(name[1:]) / 100, sum(state.totals.latency[first:])))
-    yield from _most_missed(found, int(state.planned), "≥\u202f")
+    yield from _most_missed(found, int(state.planned), AT_LEAST)
 
 
 def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
@@ -194,7 +197,10 @@ def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
         for one in (judged if is_single else ())
         if (slo := slos.get(one["slo"])) is not None and not slo.of and one["of"]
     }
-    yield from _most_missed(list(found), max(found.values(), default=0))
+    # A run that was ended because of its late queries has at least these.
+    is_ended = any(reason["code"] == HOPELESS for reason in result.get("reasons") or ())
+    at_least = AT_LEAST if is_ended else ""
+    yield from _most_missed(list(found), max(found.values(), default=0), at_least)
 
 
 def _most_missed(

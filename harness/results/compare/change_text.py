@@ -182,8 +182,8 @@ def factors(change: Change) -> tuple[float, float | None, float | None]:
     return value, low, high
 
 
-SMALL = 0.1
-"""A factor below this value is shown by its inverse, because 0.00204 is harder to read than 490."""
+SMALL = 0.5
+"""A factor below this value is shown by its inverse, because 0.199 is harder to read than 5.01."""
 
 
 def is_small(change: Change) -> bool:

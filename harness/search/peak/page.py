@@ -27,9 +27,6 @@ from harness.search.peak.content import Content, Probe
 
 PAGE = "peak.html"
 
-_FAR = 4
-"""The axis is logarithmic if the largest load exceeds the smallest load by more than this factor."""
-
 _KINDS = (
     ("VALID at full length", "circle", VALID),
     ("passed, shorter run", "circle-open", VALID),
@@ -61,34 +58,37 @@ def tiles_so_far(content: Content) -> str:
     ]
     if not judged:
         return ""
+    short, full = (
+        max(
+            (load for load, is_short, is_passed in judged if is_passed and is_short is kind),
+            default=None,
+        )
+        for kind in (True, False)
+    )
     # Once a full run exists, a load that passed in a short run is no bound of the peak.
     has_full = not all(is_short for _, is_short, _ in judged)
-    bounding = [one for one in judged if not (has_full and one[1])]
-    passed = max((load for load, _, is_passed in bounding if is_passed), default=None)
-    above = bounding if passed is None else [one for one in judged if one[0] > passed]
-    failed = min(
-        ((load, is_short) for load, is_short, is_passed in above if not is_passed),
-        default=(None, None),
+    least = (full if has_full else short) or 0.0
+    failed, is_short = min(
+        (
+            (load, is_short)
+            for load, is_short, is_passed in judged
+            if not is_passed and load > least
+        ),
+        default=(None, False),
     )
-    short = max((load for load, _, is_passed in judged if is_passed), default=None)
-    about = _LENGTHS[None if passed is None else not has_full]
-    if passed is None and short is not None:
-        about = f"none at full length; a short run passed at {show_rate(short)}"
-    shown = (
-        ("Highest load that passed", passed, about),
-        ("Lowest load that failed", failed[0], _LENGTHS[failed[1]]),
-    )
+    failed_at = "in a short run" if is_short else "at full length"
     unit = content["unit"]
+    shown = (
+        ("Passed at full length", full, "" if full else "none so far"),
+        ("Passed in a short run", short, "not confirmed" if short and short != full else ""),
+        ("Lowest load that failed", failed, failed_at if failed else "none so far"),
+    )
     return tiles.html(
         [
             Tile(label, "-" if load is None else f"{show_rate(load)} {unit}", text)
             for label, load, text in shown
         ]
     )
-
-
-_LENGTHS = {None: "none so far", True: "in a short run", False: "at full length"}
-"""Maps whether a run was short to a text; None stands for no run."""
 
 
 def badges(content: Content) -> Badges:
@@ -166,10 +166,8 @@ def _below(probes: Sequence[Probe], slo: Slo) -> str:
 
 
 def _loads_axis(title: str, loads: Sequence[float]) -> Mapping[str, Any]:
-    """Returns the axis for the loads. The axis is logarithmic if the loads near the peak would otherwise overlap."""
-    if max(loads) > _FAR * min(loads):
-        return {"title": title, "type": "log", "tickformat": ","}
-    return {"title": title, "rangemode": "tozero", "tickformat": ","}
+    """Returns the axis for the loads, which is logarithmic because each load is a multiple of an earlier one."""
+    return {"title": title, "tickformat": ",", **({"type": "log"} if min(loads) > 0 else {})}
 
 
 def _traces(
