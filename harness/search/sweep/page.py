@@ -54,7 +54,8 @@ _PANELS = (
         "utilisation", "busy_share", 100.0, "%", "share of the time in which an instance computed"
     ),
 )
-_RATES = {"title": "requested, queries/s", "rangemode": "tozero"}
+_FAR = 10
+"""The axis of the rates is logarithmic if the largest exceeds the smallest by more than this factor."""
 _AXES = ("", 2, 3, 4)
 """Suffixes of plotly's axis names. The first axis has no suffix."""
 
@@ -125,7 +126,7 @@ def _by_cache(content: Content) -> Iterator[Figure]:
             for percentile in ("p50", "p99")
         ],
         {
-            "xaxis": _RATES,
+            "xaxis": _rates_axis(content["points"]),
             "yaxis": {"title": f"{name}, ms", "type": "log"},
         },
     )
@@ -138,7 +139,7 @@ def figures(content: Content) -> Iterator[Figure]:
     points = content["points"]
     if not points:
         return
-    requested = [point["rate_per_s"] for point in points]
+    requested, rates = [point["rate_per_s"] for point in points], _rates_axis(points)
     invalid = [point for point in points if point["verdict"] != "VALID"]
     note = " Red crosses: INVALID, left out of the knee." if invalid else ""
     shapes, marks = _marks(content)
@@ -161,7 +162,7 @@ def figures(content: Content) -> Iterator[Figure]:
             *marks,
         ],
         {
-            "xaxis": _RATES,
+            "xaxis": rates,
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
         },
@@ -174,7 +175,7 @@ def figures(content: Content) -> Iterator[Figure]:
             f"Share of the rate in LoadGen's schedule that was answered.{note}",
             [line("achieved", requested, shares), *_crosses(invalid, crossed)],
             {
-                "xaxis": _RATES,
+                "xaxis": rates,
                 "yaxis": {"title": "achieved share of the offered rate, %", "rangemode": "tozero"},
                 "shapes": shapes,
             },
@@ -189,7 +190,7 @@ def figures(content: Content) -> Iterator[Figure]:
             f"{_DASHED if bounds else ''}.",
             [*(curve(name, field, 1 / NS_PER_MS) for name, field in times)],
             {
-                "xaxis": _RATES,
+                "xaxis": rates,
                 "yaxis": {"title": "time, ms", "type": "log"},
                 "shapes": [*shapes, *bounds],
             },
@@ -212,9 +213,19 @@ def figures(content: Content) -> Iterator[Figure]:
         ", ".join(panel.name for panel in known).capitalize(),
         f"{'; '.join(panel.about for panel in known).capitalize()}.",
         [*curves, *marks],
-        {"xaxis": {**_RATES, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
+        {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
         height_rem=Figure._field_defaults["height_rem"] + 7 * (len(known) - 1),
     )
+
+
+def _rates_axis(points: Sequence[Point]) -> Mapping[str, Any]:
+    rates = [point["rate_per_s"] for point in points]
+    is_far = 0 < _FAR * min(rates) < max(rates)
+    return {
+        "title": "requested, queries/s",
+        "tickformat": ",",
+        **({"type": "log"} if is_far else {"rangemode": "tozero"}),
+    }
 
 
 def _crosses(invalid: Sequence[Point], values: Sequence[float | None]) -> list[Mapping[str, Any]]:

@@ -119,7 +119,7 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
         "3, 1 INVALID",
         "2026-01-07 10:00",
         "p99 6.00 ms",
-        "+20.0 % (worse): too few runs to tell",
+        "+20.0 % (worse), too few runs to judge",
     ]
     assert "course" not in text(first)  # three points are no course
     # Bug: each workload with a single run had an article with one row.
@@ -134,7 +134,7 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
         ([5, 6, 7, 8], "+33.3 %, worse than all 3"),
         ([6, 7, 8, 5], "-28.6 %, better than all 3"),
         ([5, 8, 6, 7], "+16.7 %, within their range"),
-        ([5, 8], "+60.0 % (worse): too few runs to tell"),
+        ([5, 8], "+60.0 % (worse), too few runs to judge"),
     ],
 )
 def test_newest_run_is_compared_with_the_range_of_the_runs_before(
@@ -157,11 +157,11 @@ def test_a_study_with_several_settings_has_no_course(results: Path) -> None:
     others = rows(results, scenario="offline")
     for folder, settings, against in (
         ("grid/{}", "{}", ""),
-        ("repeats/{}", "same", "+20.0 % (worse): too few runs to tell"),
+        ("repeats/{}", "same", "+20.0 % (worse), too few runs to judge"),
         (
             "{}",
             "{}",
-            "+20.0 % (worse): too few runs to tell",
+            "+20.0 % (worse), too few runs to judge",
         ),  # runs of a user follow a workload over its changes
     ):
         inside = [

@@ -117,7 +117,7 @@ def _summary(members: Sequence[Row]) -> Sequence[str]:
 
 
 def _is_of_many_settings(members: Sequence[Row]) -> bool:
-    """Returns whether studies among the runs vary the settings, such as grids: their runs in order are no course."""
+    """Returns whether studies among the runs vary the settings, as grids do. The order of such runs has no meaning."""
     inside = {row["settings"] for row in members if "/" in str(row["folder"])}
     return len(inside) > 1
 
@@ -135,7 +135,9 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     if len(before) < _FEWEST_BEFORE:
         is_better = (newest.value > middle) == newest.higher_is_better
         direction = "better" if is_better else "worse"
-        return f"{change} ({direction}): too few runs to tell" if newest.value != middle else change
+        return (
+            f"{change} ({direction}), too few runs to judge" if newest.value != middle else change
+        )
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
     is_better = (newest.value > max(before)) == newest.higher_is_better
