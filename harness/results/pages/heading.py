@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from harness.core.codes import CODES, without_markup
+from harness.core.units import counted
 from harness.results.pages.page import badge
 
 
@@ -41,10 +43,26 @@ def task(content: Mapping[str, Any]) -> list[str]:
     return [*workload(content), *filter(None, [content.get("slo")])]
 
 
-def heading(words: Iterable[str], judged: Badges) -> str:
-    """Returns the heading with its badges. words: the kind of study and what it measured, not escaped."""
+def heading(words: Iterable[str], judged: Badges, doubts: Sequence[str] = ()) -> str:
+    """Returns the heading with its badges. words: the kind of study and what it measured, not escaped. doubts: codes of
+    a run's doubts, which a chip counts and explains.
+    """
     title = escape(" · ".join(filter(None, words)))
-    return f"<h1>{' '.join([*map(badge, judged.words), title])}</h1>"
+    chips = [_counted(doubts)] if doubts else []
+    return f"<h1>{' '.join([*map(badge, judged.words), *chips, title])}</h1>"
+
+
+def _counted(doubts: Sequence[str]) -> str:
+    """Returns the chip that the lists of `browse` have, too."""
+    tips = "<br>".join(f"<b>{escape(code)}</b>: {escape(_meaning(code))}" for code in doubts)
+    return (
+        f'<span class="chip uncertain" tabindex="0">{counted(len(doubts), "doubt")}'
+        f'<span class="tip" role="tooltip">{tips}</span></span>'
+    )
+
+
+def _meaning(code: str) -> str:
+    return without_markup(CODES[code].meaning) if code in CODES else ""
 
 
 def verdict_of(runs: Iterable[Mapping[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from harness.results.answer import answer_of, answer_rows
 from harness.results.findings import Findings
 from harness.results.pages import tiles
 from harness.results.pages.figures import figures
-from harness.results.pages.heading import Badges, heading, is_doubted, workload
+from harness.results.pages.heading import Badges, heading, workload
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_figure, curve_table, models_table
 from harness.results.pages.node_table import node_table
@@ -148,7 +148,8 @@ def _top(run: RunFiles) -> Iterator[str]:
     """Yields the answer, reasons and doubts. The second entry shows the folder's name."""
     result = run.result
     answer = answer_of(result)
-    yield heading(workload(result), Badges(answer.verdict, is_doubted([result])))
+    doubts = [doubt["code"] for doubt in result["doubts"]]
+    yield heading(workload(result), Badges(answer.verdict), doubts)
     yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
     yield f'<p class="quiet">{escape(answer.question)}</p>'
     yield from page_answer(answer.headline)

@@ -481,7 +481,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     answered = list(page.answer(answer.headline))
     for words in (answer.question, answer.doubts, answer.advice):
         assert escape(present(words)) in head
-    order = [*answered, "slo-missed", 'class="tiles"', "padded", 'class="plots"']
+    order = [*answered, "slo-missed", 'class="tiles"', 'id="doubts"', 'class="plots"']
     assert [*map(head.index, order)] == sorted(map(head.index, order))
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):
