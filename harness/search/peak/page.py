@@ -80,7 +80,7 @@ def tiles_so_far(content: Content) -> str:
     unit = content["unit"]
     shown = (
         ("Passed at full length", full, "" if full else "none so far"),
-        ("Passed in a short run", short, "not confirmed" if short and short != full else ""),
+        ("Passed in a short run", short, _confirmed(short, judged)),
         ("Lowest load that failed", failed, failed_at if failed else "none so far"),
     )
     return tiles.html(
@@ -89,6 +89,16 @@ def tiles_so_far(content: Content) -> str:
             for label, load, text in shown
         ]
     )
+
+
+def _confirmed(short: float | None, judged: Sequence[tuple[float, bool, bool | None]]) -> str:
+    """States what full runs showed about a load that passed in a short run. judged: loads, whether the run was short, and
+    whether it passed.
+    """
+    full = [passed for load, is_short, passed in judged if load == short and not is_short]
+    if short is None or any(full):
+        return ""
+    return "failed at full length" if full else "not confirmed"
 
 
 def badges(content: Content) -> Badges:
