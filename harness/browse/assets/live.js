@@ -250,7 +250,8 @@ function axisOf(values, isLog, from, to) {
   const high = Math.max(...values) * (isLog ? 1.2 : 1.06);
   const share = (value) => (isLog ? Math.log(value / low) / Math.log(high / low) : value / high);
   const marks = isLog ? logTicks(low, high) : [];
-  return { at: (value) => from + share(value) * (to - from), marks: marks.length > 1 ? marks : ticks(low, high, 4) };
+  const most = Math.max(3, Math.floor(Math.abs(to - from) / 90));
+  return { at: (value) => from + share(value) * (to - from), marks: marks.length > 3 ? marks : ticks(low, high, most).filter((value) => value >= low) };
 }
 
 /* Draws the loads that a search has tried so far. The server sends them after each run. */

@@ -374,7 +374,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
         "Bare calls: throughput and latency by batch.",
         [
             line("samples/s", sizes, per_s),
-            line("latency, ms", sizes, [ns / NS_PER_MS for ns in latency_ns], yaxis="y2"),
+            line("latency", sizes, [ns / NS_PER_MS for ns in latency_ns], yaxis="y2"),
         ],
         {
             "xaxis": {"title": "batch", "type": "log", "anchor": "y2", "tickvals": sizes},
