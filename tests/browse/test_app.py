@@ -402,7 +402,7 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     (results / "one.partial/peak.json").rename(study.path / "peak.json")
     running = '<a class="badge running" href="/live/night.partial">RUNNING</a>'
     assert running in page(client, "/studies")
-    assert "<h1>peak · digits · server · ort" in page(client, "/live/night.partial")
+    assert "<h1>Peak · digits · server · ort" in page(client, "/live/night.partial")
     now_s = time.time()
     noted = {"text": "run 3 of 9, about", "begun_s": now_s - 40, "ends_s": now_s + 119.5}
     (study.path / "progress.json").write_text(json.dumps(noted))

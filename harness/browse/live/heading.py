@@ -46,7 +46,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     if entry is not None and entry.study is not None:
         about = studies.summary(root, entry)
         return Heading(
-            f"{entry.study} · {about.workload}",
+            f"{entry.study.capitalize()} · {about.workload}",
             so_far=about.outcome,
             judged=about.judged.words,
             tiles=studies.tiles_so_far(root, entry),
