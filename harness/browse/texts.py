@@ -9,13 +9,12 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.core.codes import CODES, without_markup
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate, show_wait
 from harness.results import run_folder
-from harness.results.pages.page import short_digests, typeset, with_meanings
+from harness.results.pages.page import counted_codes, short_digests, typeset, with_meanings
 from harness.results.pages.runs.rows import run_name
 from harness.results.pages.tables import Table, shown_rows
 
@@ -87,7 +86,7 @@ def _own_name(path: str) -> str:
     return rest if run_folder.TIMED.fullmatch(first) else path
 
 
-_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
+_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html, "counted_codes": counted_codes}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
     "brief": brief,
@@ -98,11 +97,6 @@ _ENVIRONMENT.filters |= {
     "percent": show_percent,
     "wait": lambda s: typeset(show_wait(s)),
     "typeset": lambda text: None if text is None else typeset(visible(hide(text))),
-    "meaning": lambda code: (
-        without_markup(CODES[code].meaning)
-        if code in CODES
-        else "a code that this version does not know"
-    ),
     "year": lambda text: text[:4],
     "own_name": _own_name,
     "short_digests": lambda text: None if text is None else _html(short_digests(visible(text))),

@@ -98,7 +98,7 @@ def test_a_row_has_a_chip_for_doubts_and_offline_has_no_p99(client: TestClient) 
         'tabindex="0">2<span class="word"> doubts</span><span class="tip" role="tooltip">' in rows
     )
     for code in ("short-run", "steal"):
-        assert f"<b>{code}</b>: {CODES[code].meaning}" in rows
+        assert f"<b>{code}</b>: {typeset(CODES[code].meaning)}" in rows
     assert '<td data-head="p99" class="number p99">-</td>' in rows
     assert '<td data-head="p99" class="number p99">-</td>' not in page(client, "/?text=closed")
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from harness.core.codes import CODES, without_markup
-from harness.core.units import counted
-from harness.results.pages.page import badge
+from harness.results.pages.page import badge, counted_codes
 
 
 class Badges(NamedTuple):
@@ -48,21 +46,8 @@ def heading(words: Iterable[str], judged: Badges, doubts: Sequence[str] = ()) ->
     a run's doubts, which a chip counts and explains.
     """
     title = escape(" · ".join(filter(None, words)))
-    chips = [_counted(doubts)] if doubts else []
-    return f"<h1>{' '.join([*map(badge, judged.words), *chips, title])}</h1>"
-
-
-def _counted(doubts: Sequence[str]) -> str:
-    """Returns the chip that the lists of `browse` have, too."""
-    tips = "<br>".join(f"<b>{escape(code)}</b>: {escape(_meaning(code))}" for code in doubts)
-    return (
-        f'<span class="chip uncertain" tabindex="0">{counted(len(doubts), "doubt")}'
-        f'<span class="tip" role="tooltip">{tips}</span></span>'
-    )
-
-
-def _meaning(code: str) -> str:
-    return without_markup(CODES[code].meaning) if code in CODES else ""
+    chip = counted_codes(doubts, "doubt", "uncertain")
+    return f"<h1>{' '.join([*map(badge, judged.words), *filter(None, [chip]), title])}</h1>"
 
 
 def verdict_of(runs: Iterable[Mapping[str, Any]]) -> str:

@@ -407,6 +407,26 @@ def chip(text: str, kind: str, tip: str = "") -> Html:
     return Html(f'<span class="chip {kind}"{focus}>{escape(text)}{shown}</span>')
 
 
+def counted_codes(codes: Sequence[str], word: str, kind: str) -> Html:
+    """Returns one chip for all codes, which explains each on hover and focus; '' without codes. word: `doubt` or `reason`.
+    kind: as in `chip`.
+    """
+    if not codes:
+        return Html("")
+    tips = "<br>".join(f"<b>{escape(code)}</b>: {escape(_meaning(code))}" for code in codes)
+    many = f"{word}{'s' if len(codes) != 1 else ''}"
+    # A list may show only the number.
+    return Html(
+        f'<span class="chip {kind}" tabindex="0">{len(codes)}<span class="word"> {many}</span>'
+        f'<span class="tip" role="tooltip">{tips}</span></span>'
+    )
+
+
+def _meaning(code: str) -> str:
+    known = CODES.get(code)
+    return without_markup(known.meaning) if known else "a code that this version does not know"
+
+
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
     """Returns a definition list; texts are escaped. rows: labels and texts. A text without a label belongs to the label
     above it, and equal labels are shown once.
