@@ -28,6 +28,7 @@ from harness.results.pages import page as pages
 from harness.results.pages.heading import workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Column, Table
+from harness.results.pages.words import letter_of
 
 MOST_DRAWN = 6
 """The plots of a comparison show at most this many sides, because each plot reads all samples of the runs."""
@@ -115,7 +116,7 @@ class Comparisons:
         self, runs: Sequence[Sequence[FinishedRun]]
     ) -> tuple[Mapping[str, Any], Sequence[Figure]]:
         """Compares each further side with the first. Returns the template's values, and plots of the sides."""
-        sides = {compare_report.letter(place): side for place, side in enumerate(named_apart(runs))}
+        sides = {letter_of(place): side for place, side in enumerate(named_apart(runs))}
         (_, first), *others = sides.items()
         with HEAVY, run_files.reading_run("the runs"):
             made = {letter: compare(first, other) for letter, other in others}

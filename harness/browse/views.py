@@ -200,15 +200,17 @@ class Views:
 
     def pareto(self, selection: Selection) -> str:
         """Includes the runs of studies if without them no task has two configurations."""
+        if selection.inside or self._count_tasks(selection):
+            return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO)
         every = replace(selection, inside="1")
-        with reading("the numbers of these runs cannot be drawn"):
-            counts = [
-                count_tasks(self._newest(one)[:_MOST_IN_PARETO]) for one in (selection, every)
-            ]
-        if counts[0] or not counts[1]:
+        if not self._count_tasks(every):
             return self._drawn("pareto", selection, pareto, _MOST_IN_PARETO)
         note = "Runs of studies are included, because without them no task has two configurations."
         return self._drawn("pareto", every, pareto, _MOST_IN_PARETO, note)
+
+    def _count_tasks(self, selection: Selection) -> int:
+        with reading("the numbers of these runs cannot be drawn"):
+            return count_tasks(self._newest(selection)[:_MOST_IN_PARETO])
 
     def _newest(self, selection: Selection) -> Sequence[Row]:
         """Returns the selected runs, newest first."""

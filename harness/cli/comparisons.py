@@ -11,6 +11,7 @@ from harness.cli.parser import Parser
 from harness.cli.run_options import RUN_FOLDER, add_trust, published
 from harness.core.console import say, show
 from harness.errors import ConfigError, refuse
+from harness.results.pages.words import letter_of
 
 if TYPE_CHECKING:
     from harness.core.config.run_config import RunConfig
@@ -143,13 +144,13 @@ def _compared(
         show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
     else:
         tables = [
-            "\n".join(compare_report.lines(*one, compare_report.letter(number)))
+            "\n".join(compare_report.lines(*one, letter_of(number)))
             for number, one in enumerate(comparisons, start=1)
         ]
         show("\n\n".join(tables))
         if keep is not None:
             verdicts = [
-                compare_report.verdict(one, compare_report.letter(number))
+                compare_report.verdict(one, letter_of(number))
                 for number, (one, _) in enumerate(comparisons, start=1)
             ]
             keep(tables, verdicts)

@@ -14,8 +14,8 @@ from harness.core.files import write_json
 from harness.errors import RunInvalid
 from harness.loadgen.versions import seeds_of
 from harness.results import run_folder
-from harness.results.compare.report import letter
 from harness.results.outcome import Measure
+from harness.results.pages.words import letter_of
 from harness.run.progress import Progress
 
 
@@ -44,7 +44,7 @@ def run_in_turns(
     for number in range(rounds):
         turn = list(enumerate(configs))
         for side, config in reversed(turn) if number % 2 else turn:
-            out = folder / f"{letter(side).lower()}-{number + 1}"
+            out = folder / f"{letter_of(side).lower()}-{number + 1}"
             seed = (seeds_of(configs[0]).schedule + number) & MAX_SEED
             seeded = config if config.mlperf else replace(config, schedule_seed=seed)
             progress.series(f"{out.name} of {rounds} rounds", None, "about")

@@ -165,11 +165,10 @@ def point_of_ended(result: Mapping[str, Any], begin_s: float) -> dict[str, Any]:
 
 def final_rate(result: Mapping[str, Any]) -> float | None:
     """Returns the completed rate in a result.json, in queries/s (in Offline samples/s), as in a snapshot; None if unknown."""
-    completed = (result.get("throughput_per_s") or {}).get("completed")
-    scenario = scenario_named(result["scenario"])
-    if completed is None or not scenario.by_query:
-        return None if completed is None else float(completed)
-    return float(completed) / ((result.get("queries") or {}).get("samples_per_query") or 1)
+    completed: float | None = (result.get("throughput_per_s") or {}).get("completed")
+    if completed is None or not scenario_named(result["scenario"]).by_query:
+        return completed
+    return completed / ((result.get("queries") or {}).get("samples_per_query") or 1)
 
 
 def final_times_s(result: Mapping[str, Any]) -> Mapping[str, Series]:

@@ -7,8 +7,8 @@ from harness.explain.machine import record
 from harness.explain.machine.record import Content
 from harness.machine.characterise import peaks
 from harness.machine.characterise.measured import Measured
-from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
+from harness.results.pages.words import letter_of
 
 NOISE = 2.0
 """A ratio is significant if the medians differ by more than this number of standard deviations."""
@@ -20,7 +20,7 @@ def tables(sides: Sequence[Content]) -> list[Table]:
     sides: A, B, ... in order. For each side after A, each number is also shown as a ratio to A's number.
     """
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
-    names = [letter(side) for side in range(len(sides))]
+    names = [letter_of(side) for side in range(len(sides))]
     return [_about(names, sides), *_peaks(names, points), *_points(names, points)]
 
 

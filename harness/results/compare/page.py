@@ -28,7 +28,7 @@ from harness.results.pages.figures import distributions, stage_means, token_dist
 from harness.results.pages.heading import Badges, is_doubted, workload
 from harness.results.pages.page import Article, Figure, Html
 from harness.results.pages.timeline import p99_over_time
-from harness.results.pages.words import words
+from harness.results.pages.words import letter_of, words
 from harness.results.run_files import read_files, reading_run
 from harness.results.seal.digests import PAGE
 
@@ -42,7 +42,7 @@ def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
         raise ConfigError("a comparison needs two sides: name a second run")
     with reading_run(", ".join(sides)):
         articles = [
-            _article(compare(first, other), report.letter(number), out)
+            _article(compare(first, other), letter_of(number), out)
             for number, other in enumerate(others, start=1)
         ]
     names = " and ".join(one[0].name for one in (first, *others))

@@ -4,7 +4,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from string import ascii_uppercase
 from typing import Any
 
 from harness.core.console import CANONICAL, program
@@ -53,11 +52,6 @@ def parse_prices(text: str, sides: int) -> list[float]:
             f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: write one for each side"
         )
     return prices
-
-
-def letter(side: int) -> str:
-    """Returns a side's letter. side: number of the side, counted from 0."""
-    return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:

@@ -3,9 +3,16 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from string import ascii_uppercase
 from typing import Any
 
 from harness.core.units import NS_PER_S, show_bytes, show_ns, show_percent
+
+
+def letter_of(place: int) -> str:
+    """Returns the letter of a side or configuration, or its number after the last letter. place: counted from 0."""
+    return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
+
 
 _WORDS = {
     **{word: word.upper() for word in ("cpu", "gpu", "id", "itl", "kv", "os", "qsl", "rss", "smt")},

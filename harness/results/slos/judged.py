@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 
 def most_late(of: int, percentile: float) -> int:
-    """Returns the largest number of late ones among `of` with which the percentile is within its bound. percentile:
+    """Returns the largest number of late items, among `of` items, that keeps the percentile within its bound. percentile:
     between 0 and 1.
     """
     return of - int(of * percentile) - 1

@@ -65,7 +65,7 @@ def tiles_so_far(content: Content) -> str:
         )
         for kind in (True, False)
     )
-    # Once a full run exists, a load that passed in a short run is no bound of the peak.
+    # As soon as a full run has ended, only full runs show how high the peak is at least.
     has_full = not all(is_short for _, is_short, _ in judged)
     least = (full if has_full else short) or 0.0
     failed, is_short = min(

@@ -17,7 +17,7 @@ from harness.core import registry
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.results.compare.finished import named_apart, side
-from harness.results.compare.report import letter
+from harness.results.pages.words import letter_of
 from tests.builders.edited import edit
 from tests.builders.finished import answered_later
 from tests.builders.refusals import Said
@@ -308,7 +308,7 @@ def test_each_side_has_its_letter(ort: Path, prints: Said) -> None:
     lines = prints("compare", *[str(ort)] * 3).splitlines()
     assert [line[0] for line in lines if line[1:4] == "   "] == ["A", "B", "A", "C"]
     assert [line.split()[1:3] for line in lines if line.startswith("number")] == [["A", "B"], ["A", "C"]]  # fmt: skip
-    assert [letter(side) for side in (0, 25, 26)] == ["A", "Z", "27"]
+    assert [letter_of(side) for side in (0, 25, 26)] == ["A", "Z", "27"]
 
 
 def test_digest_of_a_manifest_depends_on_its_content(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_overview_of_the_history_has_the_newest_result_of_each_workload(results:
         "p99 6.00 ms",
         "+20.0 % (worse), too few runs to judge",
     ]
-    assert "course" not in text(first)  # three points are no course
+    assert "course" not in text(first)  # a course needs four runs
     # Bug: each workload with a single run had an article with one row.
     assert "<details><summary>3 workloads with a single run" in text(first)
     alone = cells(first, "small on digits")

@@ -30,7 +30,7 @@ LEAST_POINTS = 2
 """Minimum number of points in a plot."""
 
 _FEWEST_DRAWN = 4
-"""Minimum number of runs in a workload that has a course, and on a page of several workloads, plots."""
+"""Minimum number of runs for a course in the overview, and for plots on a page of several workloads."""
 
 _LISTED = 50
 

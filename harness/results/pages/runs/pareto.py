@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
-from string import ascii_uppercase
 from typing import Any
 
 from harness.core.units import counted, show_percent
@@ -32,7 +31,7 @@ from harness.results.pages.runs.rows import (
     numbers,
     shown,
 )
-from harness.results.pages.words import words
+from harness.results.pages.words import letter_of, words
 
 NAMED_MODELS = 3
 """A title names at most this many models."""
@@ -360,7 +359,7 @@ def _table(
     addresses: Addresses,
 ) -> str:
     names, ranked = _names(found), _ranked(found, beaten_by)
-    letters = {one.name: _letter(place) for place, (one, _) in enumerate(ranked)}
+    letters = {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
     rows = [
         (
             f"{letters[one.name]}: {one.name}",
@@ -373,12 +372,6 @@ def _table(
     heads = ("configuration", "front", "runs", *map(words, names))
     is_number = [False] * 3 + [True] * len(names)
     return aligned_table(heads, rows, is_number, cards=True, sortable=True)
-
-
-def _letter(place: int) -> str:
-    """Returns A to Z, then A2 and so on."""
-    turn, letter = divmod(place, len(ascii_uppercase))
-    return ascii_uppercase[letter] + (str(turn + 1) if turn else "")
 
 
 def _cell(number: Number | None) -> str:
