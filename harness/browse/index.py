@@ -61,7 +61,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """The cache is written only after at least this many folders were newly read."""
 
-_VERSION = [9, __version__]
+_VERSION = [10, __version__]
 """Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
@@ -109,6 +109,8 @@ class Entry(NamedTuple):
     """Folder of the study that contains this run."""
     notes_endpoint: bool = False
     """Whether a file contains the address of the run's metrics."""
+    notes_progress: bool = False
+    """Whether a file contains the progress of the study."""
 
     @property
     def is_run(self) -> bool:
@@ -116,7 +118,7 @@ class Entry(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        return self.path.endswith(PARTIAL)
+        return self.path.endswith(PARTIAL) or self.notes_progress
 
     def is_in_progress(self, root: Path) -> bool:
         """Returns whether a process on this machine still writes the folder."""
@@ -172,6 +174,13 @@ class Index:
         with self._lock:
             self._at_s = -math.inf
 
+    def is_unfinished(self, path: str) -> bool:
+        """Returns whether the folder belongs to a run or study that has not ended. The folder of a study may have no entry
+        yet.
+        """
+        entry = self.entries().get(path)
+        return path.endswith(PARTIAL) if entry is None else entry.is_unfinished
+
     def entry(self, path: str) -> Entry:
         """Returns the entry at a path. Raises Missing, or OSError if the root cannot be read."""
         try:
@@ -224,6 +233,7 @@ class Index:
         entry = entry._replace(
             study=next((verb for file, verb in STUDIES.items() if file in names), None),
             notes_endpoint=run_folder.ENDPOINT in names,
+            notes_progress=run_folder.PROGRESS in names,
         )
         if named is None and entry.study is not None:
             entry = entry._replace(at=self._started(path, names) or entry.at)

@@ -371,6 +371,25 @@ _SUMMARIES: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     "pitfalls": _pitfalls,
 }
 
+QUESTIONS: Mapping[str, str] = {
+    "peak": "Which load is the highest that meets the SLO?",
+    "sweep": "How does the latency grow with the load?",
+    "grid": "Which settings are the fastest?",
+    "tune": "Which instances, threads and batch size are the fastest?",
+    "repeats": "How much does the answer differ from run to run?",
+    "rerun": "Does a second run give the same answer?",
+    "overhead": "How much time does serving add to a query?",
+    "workers": "How many workers are the fastest?",
+    "runtimes": "Which runtime is the fastest that gives the same answers?",
+    "profile": "Where does the time of a query go?",
+    "machine": "How fast does this machine compute and move data?",
+    "cold": "How long does a new process take until its first answer?",
+    "advise": "Which ONNX Runtime settings make the model faster?",
+    "bricks": "Which sequences of layers do the models share?",
+    "pitfalls": "Which mistakes in preparing inputs change the answers?",
+}
+"""Maps a verb to the question that it answers."""
+
 _TILES: Mapping[str, Callable[[Any], str]] = {
     "machine": machine_page.peak_tiles,
     "peak": peak_page.tiles_so_far,

@@ -110,15 +110,14 @@ class Views:
     def _loading(self, running: Collection[str]) -> Iterator[tuple[str, tuple[str, Step]]]:
         """Yields each folder in progress that serves no state, with its title and what its process does."""
         entries = self._index.entries()
-        searches = {str(up) for path in running for up in PurePosixPath(path).parents}
+        above = {str(up) for path in running for up in PurePosixPath(path).parents}
+        searches = {path for path in above if self._index.is_unfinished(path)}
         for path in searches:
-            if path.endswith(PARTIAL):
+            if searches.isdisjoint(map(str, PurePosixPath(path).parents)):
                 yield path, self._in_progress(path, "all its runs")
         with os.scandir(self._root) as found:
             names = {one.name for one in found if one.name.endswith(PARTIAL)}
-        names.update(
-            path for path, e in entries.items() if e.is_unfinished and f"{PARTIAL}/" not in path
-        )
+        names.update(path for path, e in entries.items() if e.is_unfinished and e.inside is None)
         for name in names.difference(searches, running):
             if run_folder.is_in_progress(self._root / name):
                 is_run = name in entries and entries[name].study is None

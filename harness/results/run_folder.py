@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,7 +83,7 @@ class ResultFolder:
             raise ConfigError(
                 f"{self.path} cannot be created ({e.strerror}): pass {option} elsewhere"
             ) from e
-        self._unlock = weakref.finalize(self, os.close, _locked(self.path))
+        self._unlock = locked(self, self.path)
 
     def subfolder(self, role: str) -> Path:
         """Creates the folder for a LoadGen run. Raises OSError if the result folder was removed."""
@@ -128,9 +129,10 @@ def note_progress(folder: Path, text: str, begun_s: float | None, left_s: float 
         write_json(folder / PROGRESS, {"text": text, "begun_s": begun_s, "ends_s": ends_s})
 
 
-def _locked(folder: Path) -> int:
-    """Returns a file descriptor that locks the folder until it is closed, or until this process ends. Some network file
-    systems have no locks: on these, `is_in_progress` is always False.
+def locked(writer: object, folder: Path) -> Callable[[], object]:
+    """Locks the folder, so that `is_in_progress` returns True. Returns the function that unlocks the folder; the end of
+    `writer` or of this process unlocks it, too. Some network file systems have no locks: on these, `is_in_progress` is
+    always False.
     """
     lock = os.open(folder, _FOLDER)
     with suppress(OSError):
@@ -140,7 +142,7 @@ def _locked(folder: Path) -> int:
                 break
             except BlockingIOError:  # `is_in_progress` holds the lock for microseconds
                 sleep(0.001)
-    return lock
+    return weakref.finalize(writer, os.close, lock)
 
 
 _TRIES = 100

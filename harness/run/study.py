@@ -89,6 +89,8 @@ class Study(ABC, Generic[Options]):
         self._begun_s = time.time()
         self._is_total_known = True
         self._ended_early: str | None = None
+        self._is_final = False
+        """Whether the folder has its final name although the study is in progress."""
         self._stopping = Stopping()
         self._begin()
 
@@ -131,8 +133,10 @@ class Study(ABC, Generic[Options]):
         """Calls `run` and always seals the folder. Removes the folder if the call fails before anything was
         measured.
         """
+        unlock = self._lock()
         try:
             self._open_seal()
+            self._note_progress("starting", None)
             with keep_or_remove(lambda: self.folder, self.has_measured):
                 return self.run()
         except (Ended, Stopped) as e:
@@ -149,6 +153,7 @@ class Study(ABC, Generic[Options]):
             with suppress(OSError):
                 (self.folder / run_folder.PROGRESS).unlink()
             self._seal()
+            unlock()
 
     def _note_progress(self, text: str, left_s: float | None) -> None:
         begun_s = self._begun_s if self._is_total_known else None
@@ -255,14 +260,30 @@ class Study(ABC, Generic[Options]):
     def _open_folder(self, *words: str) -> bool:
         """Returns whether --out contains an earlier study; if not, makes a folder.
 
-        The new folder immediately has its final name, because runs can be added at any time.
+        The new folder immediately has its final name, because runs can be added at any time. Its lock and the file of
+        progress show that the study is in progress.
         """
         out = self._config.out
+        self._is_final = True
         if out is not None and (out / self.file).is_file():
             self.folder = out
             return True
         self.folder = self._new_folder(*words).finish(newest=False)
         return False
+
+    def _lock(self) -> Callable[[], object]:
+        """Locks a folder that has its final name. Returns the function that unlocks it.
+
+        Raises ConfigError if another process uses the folder.
+        """
+        if not self._is_final:  # a ResultFolder holds its own lock
+            return lambda: None
+        if run_folder.is_in_progress(self.folder):
+            raise ConfigError(
+                f"{self.folder}: another process still adds runs to this folder: wait until it ends, or pass a different "
+                "--out"
+            )
+        return run_folder.locked(self, self.folder)
 
     def _check_same(self, noun: str, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
         """Raises ConfigError if the folder contains a study with different options."""

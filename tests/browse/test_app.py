@@ -29,7 +29,7 @@ from harness.results.pages import page as pages
 from harness.results.pages.page import Figure, plotly_script, typeset
 from harness.results.pages.report import article
 from harness.results.run_files import read_files
-from harness.results.run_folder import ResultFolder
+from harness.results.run_folder import ResultFolder, locked
 from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
@@ -408,7 +408,10 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     (study.path / "progress.json").write_text(json.dumps(noted))
     live = page(client, "/live/night.partial").replace("\u00a0", " ")
     assert "</span> run 3 of 9, about 2 min left in all <progress" in live
-    assert '<span class="quiet">25 %</span></p>' in live
+    assert (
+        '<span class="quiet">25 %</span> · <a href="/study/night.partial">results so far</a></p>'
+        in live
+    )
     assert '<span class="quiet">25 %</span></li>' in page(client, "/").replace("\u00a0", " ")
     del study  # as at the end of its process
     assert now not in page(client, "/")
@@ -420,6 +423,29 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     (results / "night.partial/peak.json").write_text(ended)
     shown = page(client, "/study/night.partial")
     assert "This study ended early: batch-failed: &lt;no&gt; memory" in shown
+
+
+def test_a_study_with_its_final_name_is_running_until_its_process_ends(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: a sweep, a grid, `overhead` and a comparison of backends had no live page, and their pages looked complete."""
+    made_studies(results)
+    study = results / "night"
+    (results / "one.partial").rename(study)
+    (study / "progress.json").write_text(
+        json.dumps({"text": "starting", "begun_s": None, "ends_s": None})
+    )
+    unlock = locked(client, study)
+    assert 'href="/live/night"' in page(client, "/")
+    assert '<a class="badge running" href="/live/night">RUNNING</a>' in page(client, "/studies")
+    assert "RUNNING</span> This is the state so far" in page(client, "/study/night")
+    assert "RUNNING</span> starting" in page(client, "/live/night")
+    unlock()  # as if its process had been killed
+    assert client.get("/live/night").url.path == "/study/night"
+    assert "UNFINISHED</span> This study was stopped" in page(client, "/study/night")
+    (study / "progress.json").unlink()  # as at the end of the study
+    assert "UNFINISHED" not in page(client, "/study/night")
+    assert 'href="/live/night"' not in page(client, "/")
 
 
 @pytest.mark.parametrize(

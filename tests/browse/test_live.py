@@ -292,7 +292,7 @@ def test_a_search_is_watched_over_all_its_runs(
     below = listed.partition('<a href="/live/peak.partial">peak</a>')[2]
     assert '<li class="inside"><a href="/live/peak.partial/night.partial">' in below
     page = client.get("/live/peak.partial").text
-    assert '<a href="/live/peak.partial/night.partial">peak/night</a>: performance' in page
+    assert '<a href="/live/peak.partial/night.partial">night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
     assert (
         "night, since its first query; rates" in page

@@ -12,6 +12,7 @@ let isWindow = false; // whether earlier runs of a search are not shown
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
+const MOST_EMPTY = 5; // an empty chart disappears if none of so many points has a value for it
 const END_MS = 5000; // time to read how the run ended
 const AXIS = 18; // height of the title of an axis
 const HEIGHT = 200, TRIED_HEIGHT = 320, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
@@ -93,6 +94,7 @@ class Chart {
   }
 
   point(event) {
+    if (!points.length) return;
     const box = this.svg.getBoundingClientRect();
     const share = (event.clientX - box.left - LEFT) / Math.max(box.width - LEFT - RIGHT, 1);
     pointed = first() + Math.min(Math.max(share, 0), 1) * (last() - first());
@@ -101,7 +103,10 @@ class Chart {
 
   draw() {
     // A single point would be an empty chart.
-    if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) return;
+    if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) {
+      this.figure.hidden ||= hasEnded || points.length > MOST_EMPTY;
+      return;
+    }
     this.figure.hidden = false;
     const hasFinal = points.some((one) => one.is_final);
     waiting.hidden = !isWindow && !hasFinal;
@@ -365,7 +370,7 @@ function thinned(width) {
 }
 
 function drawAll() {
-  if (points.length) for (const chart of charts) chart.draw();
+  for (const chart of charts) chart.draw();
 }
 
 for (const figure of document.querySelectorAll("#charts .chart")) charts.push(new Chart(figure));
@@ -409,10 +414,18 @@ events.addEventListener("end", (event) => {
   const end = document.getElementById("end");
   if (!end) { say("Ended"); return; }
   // Screen readers announce what is added to the status.
+  const opening = document.createElement("span");
+  const stay = document.createElement("button");
+  stay.type = "button";
+  stay.textContent = "Stay here";
+  opening.append(` (opens in ${END_MS / 1000} s) `, stay);
   status.className = "ended";
-  status.replaceChildren(...end.childNodes, ` (opens in ${END_MS / 1000} s)`);
+  status.replaceChildren(...end.childNodes, opening);
   end.remove();
-  setTimeout(() => location.replace(document.getElementById("next").href), END_MS);
+  const timer = setTimeout(() => location.replace(document.getElementById("next").href), END_MS);
+  // A reader who acts is still reading.
+  for (const act of ["pointerdown", "keydown", "wheel"])
+    document.addEventListener(act, () => { clearTimeout(timer); opening.remove(); }, { once: true });
 });
 events.addEventListener("open", () => {
   points.length = 0; // after a lost connection the server sends every point again

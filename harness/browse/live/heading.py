@@ -47,6 +47,7 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
         about = studies.summary(root, entry)
         return Heading(
             f"{entry.study.capitalize()} · {about.workload}",
+            studies.QUESTIONS.get(entry.study, ""),
             so_far=about.outcome,
             judged=about.judged.words,
             tiles=studies.tiles_so_far(root, entry),

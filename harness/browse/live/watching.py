@@ -219,14 +219,17 @@ class Watching:
 
     def _runs_inside(self, path: str) -> list[Entry]:
         """Returns the runs in progress below an unfinished folder, newest first."""
-        if not path.endswith(PARTIAL):
+        if not self._index.is_unfinished(path):
             return []
         entries = self._index.entries().values()
         return [e for e in entries if e.notes_endpoint and e.path.startswith(f"{path}/")]
 
     def _ended(self, path: str) -> bool:
-        """Returns whether the folder no longer exists or no longer ends in `.partial`."""
-        return not (self._index.root / path).is_dir()
+        """Returns whether the folder no longer exists, or no longer belongs to a run or study in progress."""
+        folder = self._index.root / path
+        if path.endswith(PARTIAL):
+            return not folder.is_dir()
+        return not (folder / run_folder.PROGRESS).is_file()
 
     def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
         finished = path.removesuffix(PARTIAL)
@@ -260,7 +263,7 @@ class Watching:
             with suppress(OSError, HarnessError), reading(ended[-1].path):
                 *_, shown = self._end(ended[-1].path)
                 of_tiles = f"{_last_name(ended[-1].path)}, final numbers"
-        if finished != path and (self._index.root / finished).is_dir():
+        if self._ended(path) and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, reason, doubts, shown = self._end(finished)
                 of_tiles = "Final numbers"
@@ -274,6 +277,8 @@ class Watching:
             "panel.html",
             state=state,
             run=past.run if past.run != path else "",
+            run_name=_last_name(past.run),
+            brief=_brief(shown) if is_search and not is_past else (),
             problem=problem,
             has_stopped=has_stopped,
             is_loading=is_between and not is_stopped,
@@ -283,6 +288,7 @@ class Watching:
             heading=self._heading(path, past.measured or state),
             step=done,
             is_search=is_search,
+            is_next=is_next and not verdict,
             tiles=tiles.html(shown),
             verdict=verdict,
             reason=reason,
@@ -316,12 +322,17 @@ class Watching:
             "done.html",
             tried=tried_loads(self._index.root, entry) if entry else Tried(),
             will_plot=entry is not None and entry.study in WITH_LINKS,
-            done=[e.row for e in self._ended_runs(path)],
+            done=[e.row for e in reversed(self._ended_runs(path))],
         ).strip()
 
 
 def _last_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(PARTIAL)
+
+
+def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:
+    """Returns the number that the SLO judges, and the rate."""
+    return [tile for i, tile in enumerate(shown) if not i or tile.label == "Rate"]
 
 
 def _disturbance(past: Past) -> str:

@@ -219,6 +219,7 @@ class _SweepJob(Study[SweepOptions]):
             config = replace(self._config, out=out)
             if self._caches[0]:
                 config = caches.config_of(config, self._caches[0], "on")
+            self._note_progress("search for the peak, which sets the rates", None)
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.attempt()
             if status == RunInvalid.exit_status:

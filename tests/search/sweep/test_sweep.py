@@ -19,6 +19,7 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.results.outcome import Finished
 from harness.results.pages.page import Figure
 from harness.results.recheck import check
+from harness.results.run_folder import is_in_progress, locked
 from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_caches, parse_rates
@@ -210,6 +211,34 @@ def test_stopped_sweep_resumes(swept: Swept, capsys: pytest.CaptureFixture[str])
     assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
     assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200, 300, 400]
     assert names(Path("swept/points")) == ["100", "200", "300-2", "300.partial", "400"]
+
+
+def test_a_folder_in_use_cannot_be_continued(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two processes would write the same file, and `browse` would take the sweep for one that has ended."""
+    arguments = (*SERVER, "--rate", "100..400/4")
+    assert swept(System(900.0, {3: ("interrupted", 130)}), *arguments)[0] == 130
+    assert not is_in_progress(Path("swept"))
+    unlock = locked(swept, Path("swept"))
+    assert swept(System(900.0), *arguments)[0] == 2
+    assert "swept: another process still adds runs to this folder: wait" in capsys.readouterr().err
+    unlock()
+    assert swept(System(900.0), *arguments)[0] == 0
+
+
+def test_a_sweep_is_in_progress_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: `browse` showed a sweep in progress as one that had ended."""
+    system, seen = System(900.0), []
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        seen.append((is_in_progress(Path("swept")), Path("swept/progress.json").is_file()))
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
+    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
+    assert seen == [(True, True)] * 2
+    assert (is_in_progress(Path("swept")), Path("swept/progress.json").exists()) == (False, False)
 
 
 @pytest.mark.parametrize(
