@@ -274,6 +274,8 @@ def _sweep(content: sweep_content.Content) -> tuple[str, str]:
     else:
         outcome = "none VALID"
     words = _named({**content["config"], "model": content["model"], "slo": content["slo"]})
+    if not content["points"]:
+        return words, "no rate measured so far"
     rates = counted(len({point["rate_per_s"] for point in content["points"]}), "rate")
     states = f", each in {len(found)} states of the cache" if len(found) > 1 else ""
     return words, f"{rates}{states}, {outcome}"

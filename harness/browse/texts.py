@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -108,7 +108,9 @@ _ENVIRONMENT.filters |= {
 
 _ENVIRONMENT.filters["chips"] = lambda codes: _html(with_meanings(visible(codes)))
 _ENVIRONMENT.filters["short"] = run_name
-_ENVIRONMENT.tests["in_search"] = lambda path: f"{PARTIAL}/" in path
+_ENVIRONMENT.tests["inside"] = lambda path, folders: any(
+    str(up) in folders for up in PurePosixPath(path).parents
+)
 
 
 def render(template: str, **values: Any) -> str:

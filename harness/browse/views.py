@@ -266,12 +266,12 @@ class Views:
         return render(
             "studies.html",
             title="Studies",
-            verbs=list(STUDIES.values()),
             selection=selection,
             choices={
                 "kind": sorted({entry.study or "" for entry, _ in every}),
                 "model": sorted({model for _, about in every for model in about.models}),
             },
+            verbs=list(STUDIES.values()),
             rows=found[:MOST_LISTED],
             in_progress=in_progress,
             total=len(every),

@@ -192,7 +192,7 @@ def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, result
 def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:
     told = re.sub("<[^>]*>", "", page(client, "/studies"))
     for verb in STUDIES.values():
-        assert re.search(rf"\b{verb}\b", told.partition("newest first")[2]), verb
+        assert re.search(rf"\b{verb}\b", told.partition("has no studies")[2]), verb
 
 
 SET = "models:\n  - model: digits\n    copies: 2\ncapacity: 300kB\n"
@@ -395,7 +395,7 @@ def test_an_outcome_states_the_bound_of_a_peak_and_the_answer_of_a_grid(
 def test_a_study_that_a_process_still_writes_is_running(results: Path, client: TestClient) -> None:
     """Bug: a running `machine` was "unfinished", and a `tune` that still made bare loops was not listed at all."""
     study = ResultFolder(results / "night")
-    now = '<a href="/live/night.partial">night</a>'
+    now = '<a href="/live/night.partial" title="night">night</a>'
     assert now in page(client, "/")
     assert "RUNNING" in page(client, "/live/night.partial")
     made_studies(results)

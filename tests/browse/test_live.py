@@ -85,7 +85,7 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
     begin(endpoint)
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     running = client.get("/").text.partition('id="now"')[2].partition("</section>")[0]
-    assert re.search(rf'<a href="/live/{RUN}">[^<]*</a>', running)
+    assert re.search(rf'<a href="/live/{RUN}" title="night">[^<]*</a>', running)
     assert "performance</span> <progress" in running
     page = client.get(f"/live/{RUN}").text
     assert f'data-events="/events/{RUN}"' in page
@@ -289,8 +289,8 @@ def test_a_search_is_watched_over_all_its_runs(
     begin(endpoint)
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     listed = client.get("/").text
-    below = listed.partition('<a href="/live/peak.partial">peak</a>')[2]
-    assert '<li class="inside"><a href="/live/peak.partial/night.partial">' in below
+    below = listed.partition('<a href="/live/peak.partial" title="peak">peak</a>')[2]
+    assert '<li class="inside"><a href="/live/peak.partial/night.partial" ' in below
     page = client.get("/live/peak.partial").text
     assert '<a href="/live/peak.partial/night.partial">night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page

@@ -105,6 +105,7 @@ class Chart {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) {
       this.figure.hidden ||= hasEnded || points.length > MOST_EMPTY;
+      if (!this.svg.children.length) add(this.svg, "text", { x: "50%", y: HEIGHT / 2, class: "tick" }, "no data yet");
       return;
     }
     this.figure.hidden = false;

@@ -315,9 +315,13 @@ class Watching:
         return row["verdict"], reason, row["doubts"], final_tiles(result)
 
     def _done(self, path: str) -> str:
-        """Renders a study's finished runs, for a search below a plot of the loads that were tried."""
+        """Renders a study's finished runs, for a search below a plot of the loads that were tried. While a sweep searches
+        for its peak, these are the loads of that search.
+        """
         entries = self._index.entries()
         entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
+        inner = (e for e in entries.values() if e.inside == path and e.study and e.is_unfinished)
+        entry = next(inner, entry)
         return render(
             "done.html",
             tried=tried_loads(self._index.root, entry) if entry else Tried(),

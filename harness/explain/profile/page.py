@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _flame(profiled: Profiled) -> Figure:
     types = [group.name for group in level.by_type] if level else []
     return Figure(
         "Flame view",
-        "Mean time of one query, from LoadGen's schedule down to the kernels. Click to zoom in."
+        "Mean time of one query by the journal, from LoadGen's schedule down to the kernels. Click to zoom in."
         f"{' The call is unprofiled; the kernels are scaled to it by their shares.' if level else ''}",
         [
             {
@@ -249,7 +250,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
-    named = sorted(shown, key=lambda layer: -layer.latency_ns)[:_MOST_NAMED]
+    named = _apart(sorted(shown, key=lambda layer: -layer.latency_ns)[:_MOST_NAMED], peaks)
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
@@ -277,6 +278,19 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
         peaks,
         has_integers=has_integers,
     )
+
+
+def _apart(layers: Sequence[Layer], peaks: Peaks) -> Sequence[Layer]:
+    """Returns the layers without those whose name would overlap an earlier layer's name."""
+    places = [(log(la.intensity or 1.0), log(la.flops_per_s or 1.0)) for la in layers]
+    ends = [*places, (log(peaks.ridge), log(peaks.flops_per_s))]
+    wide, high = (max(max(one) - min(one), 1.0) for one in zip(*ends, strict=True))
+    found: list[int] = []
+    for i, (x, y) in enumerate(places):
+        others = [places[k] for k in found]
+        if all(abs(x - a) > 0.2 * wide or abs(y - b) > 0.1 * high for a, b in others):
+            found.append(i)
+    return [layers[i] for i in found]
 
 
 def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:

@@ -217,28 +217,31 @@ def stage_means(runs: Runs) -> Figure:
 
 def _stages(run: Evidence) -> Figure:
     """Plots the share of each stage in the latency of groups of samples, each group between two percentiles of the
-    latency. The mean latency of a group stands above its bar, because times of a median would be too short to see.
+    latency. The mean latency of a group stands below its bar, because times of a median would be too short to see.
     """
     assert run.done is not None
     latency_ns = run.done.latency_ns
-    marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
+    marks = np.array([0, 25, 50, 75, 90, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
     # In a short run, several percentiles fall on the same sample.
     shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
-    names = [f"{last:g}" for last in marks[shown][1:].tolist()]
     means: dict[str, list[float]] = {}
     waits = waits_of_all(run.plan.scenario)
     for stage in (edge for edge in run.done.edges if edge not in waits):
         spent = run.done.spent_ns(stage)[order] / NS_PER_MS
         means[words(stage)] = [float(spent[first:last].mean()) for first, last in ranges]
     totals_ms = [sum(times) for times in zip(*means.values(), strict=True)]
+    names = [
+        f"p{last:g}<br>{show_ns(total_ms * NS_PER_MS)}"
+        for last, total_ms in zip(marks[shown][1:].tolist(), totals_ms, strict=True)
+    ]
     made = bars(
         "Where the time goes",
         "Share of each stage in the time of the samples from one percentile of latency to the next"
-        f"{', without the wait of all samples for their turn' if waits else ''}, and their mean time.",
-        ("percentiles of latency, up to", "share of the time, %"),
+        f"{', without the wait of all samples for their turn' if waits else ''}.",
+        ("samples up to this percentile of latency, and their mean time", "share of the time, %"),
         names,
         {
             stage: [100 * one / (total or 1.0) for one, total in zip(times, totals_ms, strict=True)]
@@ -246,14 +249,9 @@ def _stages(run: Evidence) -> Figure:
         },
         "stack",
     )
-    above = {"y": 101, "yanchor": "bottom", "textangle": -90, "showarrow": False}
-    # The name of a category would be taken for its place, because it is a number.
-    texts = [
-        {**above, "x": place, "text": show_ns(total_ms * NS_PER_MS)}
-        for place, total_ms in enumerate(totals_ms)
-    ]
-    yaxis = {**made.layout["yaxis"], "range": [0, 135], "tickvals": [0, 20, 40, 60, 80, 100]}
-    return made._replace(layout={**made.layout, "yaxis": yaxis, "annotations": texts})
+    layout = {**made.layout, "yaxis": {**made.layout["yaxis"], "range": [0, 100]}}
+    layout["xaxis"] = {**layout["xaxis"], "tickangle": 0}
+    return made._replace(layout=layout)
 
 
 def _batches(run: Evidence) -> Iterator[Figure]:

@@ -39,11 +39,8 @@ from harness.search.peak.probe import (
     model_ns,
     model_per_s,
 )
-from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limits, search
+from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, RUNS, Found, Limits, search
 from harness.search.token_times import times_of
-
-RUNS = 12
-"""A search makes at most this many runs, including calibration, probes and full runs."""
 
 CALIBRATION_QUERIES = 100
 

@@ -25,6 +25,9 @@ In simulated queues (tests/search/peak/test_peak.py, 36 seeds), all 36 searches 
 probes continued to 5 %, fewer full runs remained, and only 35 searches came as close.
 """
 
+RUNS = 12
+"""A search makes at most this many runs, including calibration, probes and full runs."""
+
 KEPT_FOR_FULL = 4
 """Number of runs that the probes must leave for the full runs."""
 
@@ -58,8 +61,8 @@ def search(ask: Ask, start: float, limits: Limits) -> Found:
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
     load, above = looking.close_in(first, full=True)
-    if load is not None and above is None and high is not None and high > load:
-        above = high
+    if load is not None and above is None:
+        above = min((at for at in looking.failed if at > load), default=None)
     return Found(load, above)
 
 
@@ -68,6 +71,8 @@ class _Search:
         self._ask = ask
         self._limits = limits
         self._left = limits.runs
+        self.failed: set[float] = set()
+        """Loads whose latest run failed."""
 
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
         """Returns the highest load that passed, and the lowest load above it that failed.
@@ -86,8 +91,10 @@ class _Search:
             if self._ask(load, full):
                 low = load
                 failed.discard(load)
+                self.failed.discard(load)
             else:
                 failed.add(load)
+                self.failed.add(load)
             high = min((at for at in failed if low is None or at > low), default=None)
             load = self._next(low, high, step, TOLERANCE if full else PROBE_TOLERANCE)
             step = min(step**2, DOUBLING) if full else step

@@ -13,6 +13,7 @@ from harness.results.steady.shown import NOT_STEADY
 from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search import token_times
 from harness.search.peak.content import Content, Probe
+from harness.search.peak.search import PROBE_TOLERANCE, RUNS
 
 IDLE_SHARE = 0.25
 """Instances that are busy for less than this share of the time count as idle, because they could handle four
@@ -49,6 +50,7 @@ def warnings(content: Content) -> Iterator[str]:
         yield _idle_text(run, content)
     yield from _unrest(run, content)
     yield from _unsustained(run, content)
+    yield from _cut_short(content)
     bound = [p["load"] or 0.0 for p in content["probes"] if p["ended"] == CLIENT_BOUND]
     if bound and max(bound) > content["peak"]:
         yield (
@@ -162,6 +164,18 @@ def _model_text(run: Probe, content: Content) -> Iterator[str]:
             f"the peak is {show_percent(_peak(content) / model)} of the model's own rate: without LoadGen it "
             f"answered {show_rate(model)} queries/s"
         )
+
+
+def _cut_short(content: Content) -> Iterator[str]:
+    """Yields a warning if all runs were used before a load near the peak failed."""
+    peak, above, made = _peak(content), content["failed_above"], len(content["probes"])
+    if made < RUNS or (above is not None and above <= (1 + PROBE_TOLERANCE) * peak):
+        return
+    again = f" with --target-qps {peak:g}" if is_rate(content["unit"]) else ""
+    yield (
+        f"none of the {made} runs failed at a load up to {show_percent(PROBE_TOLERANCE)} above the peak, so a higher load "
+        f"may pass: search again{again}"
+    )
 
 
 def _unsustained(run: Probe, content: Content) -> Iterator[str]:

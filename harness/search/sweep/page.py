@@ -79,7 +79,8 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
     lines = list(points.marks_of_all(content))
     head += page.conclusion(lines, points.main_label(lines))
     runs = [linked(point["folder"]) for point in made] if linked else []
-    tail = list(page.section(points.points_table(content), runs=runs, cards=True))
+    table = points.points_table(content)
+    tail = list(page.section(table, runs=runs, cards=True)) if made else []
     codes = dict.fromkeys(code for point in made for code in point["reasons"])
     meanings = [(code, without_markup(CODES[code].meaning)) for code in codes if code in CODES]
     tail += [page.facts(meanings)] if meanings else []

@@ -53,6 +53,19 @@ def test_a_load_below_one_rises_by_its_share() -> None:
     assert 0.47 < present(load) <= 0.5 < present(above) < 0.53
 
 
+def test_a_failure_above_a_refuted_one_bounds_the_peak() -> None:
+    """Bug: "no load above it failed", although a short run had failed at twice the peak."""
+    asked: list[float] = []
+
+    def ask(load: float, full: bool) -> bool:
+        asked.append(load)
+        return load < 150 and (full or load < 80)  # short runs between 80 and 150 fail by accident
+
+    found = search(ask, 200.0, OPEN)
+    assert present(found.load) > 80
+    assert found.above == 200
+
+
 def test_failed_load_that_passes_later_does_not_bound_the_search() -> None:
     """A stall made load 102 fail once, and the search must continue above this load."""
     asked: list[float] = []

@@ -84,6 +84,8 @@ def _levels(profiled: Profiled) -> Table:
         took = _batch_ns(done).mean()
         source = f"LoadGen's, {counted(len(done), 'sample')}"
         loadgen_ns = _loadgen_mean_ns(content)
+        if loadgen_ns is not None and show_ns(loadgen_ns) != show_ns(mean):
+            source += f"; {show_ns(mean)} by the journal, as in the flame view"
         rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         stage = "remote" if done.is_remote else "infer"
