@@ -25,6 +25,7 @@ from harness.core.units import show_percent
 from harness.errors import HarnessError
 from harness.results import run_folder
 from harness.results.pages import tiles
+from harness.results.pages.page import headline
 from harness.results.pages.tiles import Tile
 from harness.run.supervisor.metrics.course import Snapshot
 
@@ -273,6 +274,7 @@ class Watching:
         if done.share is not None:
             past.share = max(done.share, past.share or 0.0)
             done = done._replace(share=past.share)
+        about = self._heading(path, past.measured or state)
         return render(
             "panel.html",
             state=state,
@@ -285,7 +287,8 @@ class Watching:
             is_between=is_between,
             stages=past.begun.stages if past.begun is not None else (),
             of_tiles=of_tiles if shown else "",
-            heading=self._heading(path, past.measured or state),
+            heading=about,
+            headline=headline(about.so_far),
             step=done,
             is_search=is_search,
             is_next=is_next and not verdict,

@@ -27,6 +27,7 @@ from harness.machine.cores import available
 from harness.models.graph.calls import nodes_of
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
+from harness.results import run_folder
 from harness.run.progress import Pace
 
 _NOW_CALLS = 20
@@ -167,12 +168,13 @@ def _layers(
         f"{counted(len(kernels), 'setting')}"
     )
 
-    begun_s = time.monotonic()
+    begun_s, started_s = time.monotonic(), time.time()
 
     def progress(done: int, total: int) -> None:
         left_s = (time.monotonic() - begun_s) / done * (total - done)
         counts = f"{done} of {total} measurements"
         job.progress.show("layers", share=done / total, details=[counts], left_s=left_s)
+        run_folder.note_progress(job.folder, f"layers: {counts}, about", started_s, left_s)
 
     layer_times, counts = bench.measure(
         parts,

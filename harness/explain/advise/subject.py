@@ -17,6 +17,7 @@ from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph
 from harness.models.opened.loading import model_file
+from harness.results import run_folder
 from harness.run.progress import Progress
 from harness.types import Array
 
@@ -27,7 +28,7 @@ class Job(NamedTuple):
     feeds: inputs of one call, made from the dataset's first samples.
     folder: place for temporary files.
     report: prints a line per step.
-    progress: shows the progress of a step.
+    report: prints the next step, and writes it for `browse`. progress: shows the progress of a step.
     """
 
     options: AdviseOptions
@@ -62,6 +63,12 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
     assert path is not None  # because the backend is `ort`, which always reads a file
     feeds = subject.model.in_file(path, _first(baseline, options.batch))
     graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
+
+    def report(step: str) -> None:
+        run_folder.note_progress(folder, step, None, None)
+        if not options.quiet:
+            say(step)
+
     return Job(
         options=options,
         now=Setting(options.graph, options.threads or available().planned, options.execution),
@@ -72,7 +79,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
         graph=graph,
         costs=flops.graph_costs(graph),
         folder=folder,
-        report=(lambda _line: None) if options.quiet else say,
+        report=report,
         progress=Progress(quiet=options.quiet),
     )
 

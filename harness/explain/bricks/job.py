@@ -30,6 +30,7 @@ from harness.models.manifest.formats import format_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.ort_session import SessionSetup
+from harness.results import run_folder
 from harness.run.progress import Pace, Progress
 from harness.run.study import show_result
 
@@ -166,7 +167,8 @@ def _run(
     known = database.read(content["bricks"], key)
     for digest, result in known.items():
         content["bricks"][digest]["result"] = result
-    progress, pace = Progress(), Pace()
+    note = partial(run_folder.note_progress, folder)
+    progress, pace = Progress(noted=lambda text, left_s: note(text, None, left_s)), Pace()
     for number, one in enumerate(subjects, 1):
         missing = {d: c for d, c in one.by_digest.items() if d not in known and not c.brick.why_not}
         which = f"model {number} of {len(subjects)}"

@@ -17,6 +17,7 @@ from harness.explain.cold.sharing import ways
 from harness.explain.cold.subject import Subject
 from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start, Trials
+from harness.results import run_folder
 from harness.run.progress import Progress
 
 AS_IT_IS = "as it is"
@@ -45,9 +46,11 @@ class Job(NamedTuple):
 class Counter:
     """Shows how many steps of a part are done, and the remaining time. Every round has the same steps."""
 
-    def __init__(self, name: str, rounds: int, steps: int, *, quiet: bool, hint: str = "") -> None:
+    def __init__(self, name: str, rounds: int, steps: int, job: Job, *, hint: str = "") -> None:
         """steps: number of steps in a round. hint: advice on how to shorten the part."""
+        quiet = job.options.quiet
         self.progress = Progress(quiet=quiet)
+        self._folder, self._started_s = job.log.parent, time.time()
         self._name, self._steps, self._count = name, steps, rounds * steps
         self._took_s: list[float] = []
         self._begun_s = time.monotonic()
@@ -61,6 +64,8 @@ class Counter:
         self._begun_s, done = now_s, len(self._took_s)
         left_s = sum(remaining_s(self._took_s, self._count, self._steps))
         self.progress.show(self._name, share=done / self._count, left_s=left_s)
+        text = f"{self._name}: step {min(done + 1, self._count)} of {self._count}, about"
+        run_folder.note_progress(self._folder, text, self._started_s, left_s)
 
 
 def remaining_s(took_s: Sequence[float], count: int, steps: int) -> list[float]:
@@ -102,9 +107,7 @@ def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
     rows = job.content["starts"] = [turns.new_row(start) for start in starts]
     others = len(starts) - 1
     hint = f"; --skip formats leaves out {counted(others, 'other format')}" if others else ""
-    counter = Counter(
-        "starts", job.options.trials, 2 * len(starts), quiet=job.options.quiet, hint=hint
-    )
+    counter = Counter("starts", job.options.trials, 2 * len(starts), job, hint=hint)
 
     def ended() -> None:
         job.save()
@@ -141,7 +144,7 @@ def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
     wanted = list(ways.pairs(by_backend))
     pairs, rows, absent = sharing.planned(wanted, by_backend, ir, trials, job.made)
     rounds = min(job.options.trials, _SHARING_ROUNDS)
-    counter = Counter("sharing", rounds, len(pairs), quiet=job.options.quiet)
+    counter = Counter("sharing", rounds, len(pairs), job)
     job.content["sharing"] = [*rows, *absent]
     with counter.progress:
         for _ in range(rounds):

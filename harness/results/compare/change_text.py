@@ -162,7 +162,11 @@ def _percent(share: float, *, as_factor: bool = False) -> str:
 
 def against(change: Change) -> str:
     """Formats the change as a factor if the number is a latency or a rate, and as a percentage otherwise."""
-    return times(change) if change.is_speed and change.has_ratio else size(change)
+    if not (change.is_speed and change.has_ratio):
+        return size(change)
+    if not change.higher_is_better and is_small(change):
+        return f"{times_as_long(change)} as long"
+    return f"{times(change)} as {'high' if change.higher_is_better else 'fast'}"
 
 
 def times(change: Change) -> str:

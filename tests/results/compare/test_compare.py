@@ -531,7 +531,7 @@ def test_contradicting_latency_makes_the_verdict_mixed() -> None:
     assert found.verdict == MIXED
     last = list(lines(found, []))[-1]
     assert re.fullmatch(
-        r"verdict   better and worse: B is 1\.25 x \(.*\) as fast as A at p99; but p50 0\.855 x \(.*\)",
+        r"verdict   better and worse: B is 1\.25 x \(.*\) as fast as A at p99; but p50 0\.855 x \(.*\) as fast",
         last,
     )
 
@@ -542,7 +542,7 @@ def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
     assert last.startswith("verdict   undecided: B is 0.990 x (")
-    assert re.search(r"may decide; but throughput 3\.40 x \(.* to .*\)$", last)
+    assert re.search(r"may decide; but throughput 3\.40 x \(.* to .*\) as high$", last)
     worse = list(lines(compare([a_run("a")], [a_run("b", accuracy=98.8)]), []))[-1]
     assert re.fullmatch(
         r"verdict   worse: B is 1.00 x \(.*\) as fast as A at p99, which is undecided; but accuracy -0.2 %",

@@ -31,9 +31,8 @@ from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.results.seal.digests import SEAL
 from harness.search.peak import page, table
-from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
-from harness.search.peak.search import Limits, search
+from harness.search.peak.search import RUNS, Limits, search
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
 
