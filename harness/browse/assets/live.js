@@ -376,7 +376,6 @@ function drawAll() {
 
 for (const figure of document.querySelectorAll("#charts .chart")) charts.push(new Chart(figure));
 const waiting = document.getElementById("waiting");
-waiting.hidden = false;
 new ResizeObserver(() => { drawAll(); drawTried(); }).observe(document.getElementById("charts"));
 
 const events = new EventSource(panel.dataset.events);

@@ -39,12 +39,14 @@ class Chart(NamedTuple):
     is_log: bool = False
     """Whether the axis is logarithmic, so that one spike does not squeeze the usual values together."""
     is_first: bool = False
-    """Whether the page shows the chart before it has values, because every run has them."""
+    """Whether the page shows the chart before it has values, because most runs have them."""
 
 
 CHARTS = (
     Chart("rate", "Rate", "answers/s", is_first=True),
-    Chart("latency", f"Latency, last second or last {LEAST} queries", "s", is_log=True),
+    Chart(
+        "latency", f"Latency, last second or last {LEAST} queries", "s", is_log=True, is_first=True
+    ),
     Chart("queue", "In flight and waiting", "samples", is_first=True),
     Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True, is_first=True),
     Chart("cores", f"CPU use, mean of {CORES_LOOKS} s", "cores", is_stacked=True, is_first=True),

@@ -14,7 +14,7 @@ from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live.heading import Heading, Step, heading, step
 from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
-from harness.browse.live.points import CHARTS
+from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import final_tiles, live_tiles
 from harness.browse.studies import WITH_LINKS, read
@@ -23,6 +23,7 @@ from harness.core.files import PARTIAL, reading
 from harness.core.shown.private import hide
 from harness.core.units import show_percent
 from harness.errors import HarnessError
+from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 from harness.results.pages import tiles
 from harness.results.pages.page import headline
@@ -76,6 +77,7 @@ class Watching:
             panel=self._panel(path, past, problem),
             done=self._done(path),
             charts=CHARTS,
+            hidden=[chart.name for chart in CHARTS if not self._is_expected(path, chart)],
             is_running=is_running,
             has_charts=is_running or bool(past.points),
             has_runs=self._has_runs(path),
@@ -212,6 +214,14 @@ class Watching:
         """Returns whether the folder may contain a run, or a study that makes runs."""
         entry = self._index.entries().get(path)
         return entry is None or entry.study not in WITHOUT_RUNS
+
+    def _is_expected(self, path: str, chart: Chart) -> bool:
+        """Returns whether the page shows the chart before it has values."""
+        entry = self._index.entries().get(path)
+        row = entry.row if entry is not None else None
+        if chart.name == "latency" and row is not None:
+            return not scenario_named(row["scenario"]).all_at_once
+        return chart.is_first and self._has_runs(path)
 
     def _has_only_begun(self, path: str) -> bool:
         """Returns whether a study is in progress that has no files yet."""
