@@ -548,6 +548,9 @@ def answer(text: str) -> Iterator[str]:
 LONG = 15
 """On a page with many tables, a table with more rows than this is collapsed at first."""
 
+MOST_NOTES = 8
+"""More notes than this below a table are collapsed at first."""
+
 _OF_CODES = frozenset(("verdict", "doubts"))
 """Columns whose cells contain codes of reasons and doubts."""
 
@@ -613,7 +616,11 @@ def _table_and_notes(
         yield aligned_table(heads, cells, is_number, cards=cards)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
-    yield from (f'<p class="quiet">{_html(note)}</p>' for note in shown.notes)
+    notes = [f'<p class="quiet">{_html(note)}</p>' for note in shown.notes]
+    if len(notes) > MOST_NOTES:
+        about = f'<summary class="quiet">{len(notes)} notes</summary>'
+        notes = [f'<details class="long notes">{about}', *notes, "</details>"]
+    yield from notes
 
 
 _OUTCOMES = {"passed": "good", "failed": "reason"}
