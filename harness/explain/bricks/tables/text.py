@@ -10,7 +10,7 @@ from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading
-from harness.results.pages.plots import bars, heat_map
+from harness.results.pages.plots import bars, heat_map, tall
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
 Content = Mapping[str, Any]
@@ -202,10 +202,22 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         for clock, clock_name in CLOCKS.items()
     }
     if len(names) > 1 and any(ratios["CPU time"]):
-        about = "1: the sum of the bricks equals the measured time"
+        about = "At 1, the sum of the bricks equals the measured time."
         axes = ("", "constructed / measured")
         yield bars("Construction", about, axes, names, ratios, "group")
     if len(names) > 1:
         shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
-        about = "share of unique layers in common"
-        yield heat_map("alike", about, ("", names), ("", names), shares, 30, zmin=0, zmax=1)
+        about = "Share of the unique layers that two models have in common."
+        yield heat_map(
+            "Alike",
+            about,
+            ("", names),
+            ("", names),
+            shares,
+            tall(len(names)),
+            zmin=0,
+            zmax=1,
+            text=[[f"{share:.2f}" for share in row] for row in shares],
+            texttemplate="%{text}",
+            showscale=False,
+        )
