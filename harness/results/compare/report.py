@@ -63,7 +63,9 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
     yield from aligned(heads, [row(change) for change in comparison.changes])
     yield ""
     yield from (f"{label:<10}{text}" for label, text in notes(comparison, judged, other, program()))
-    yield f"{'verdict':<10}{verdict(comparison, other)}"
+    broken = ", ".join(one.limit.text for one in judged if one.broken)
+    end = f"; broken: --fail-on {broken}" if broken else ""
+    yield f"{'verdict':<10}{verdict(comparison, other)}{end}"
 
 
 def facts(comparison: Comparison, other: str) -> Sequence[tuple[str, str]]:
@@ -106,7 +108,7 @@ def _levels(comparison: Comparison) -> str:
 
 def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:
     """Returns the command for the runs that would decide the comparison."""
-    runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
+    runs = comparison.runs_needed or max(_RUNS, len(comparison.before))
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
     command = f"{called} rerun {folders} --repeats {runs}"

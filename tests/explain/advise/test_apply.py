@@ -72,8 +72,8 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
     _, lines = written(tmp_path, one(precision="int8", score=97.5))
     harness = "python -m harness"
     assert lines[-1] == (
-        f"prove it    {harness} --config {tmp_path}/before.yaml --out {tmp_path}-before && "
-        f"{harness} --config {tmp_path}/faster.yaml --out {tmp_path}-faster && "
+        f"prove it    {harness} --config {tmp_path}/before.yaml --instances 1 --out {tmp_path}-before && "
+        f"{harness} --config {tmp_path}/faster.yaml --instances 1 --out {tmp_path}-faster && "
         f"{harness} rerun {tmp_path}-before {tmp_path}-faster --optimised"
     )
     before = from_plain(yaml.safe_load((tmp_path / "before.yaml").read_text()), "before.yaml")

@@ -673,7 +673,7 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
     assert (found.refusals, exit_status([(found, judged)])) == ([], Regression.exit_status)
     assert dict(notes(found, judged))["accuracy"].startswith("not compared: ")
     assert list(lines(found, judged))[-1].endswith(
-        " as long as A at p99; the accuracy was not compared"
+        " as long as A at p99; the accuracy was not compared; broken: --fail-on p99:+10%"
     )
     near = compare([ours], [unscored("b", "f" * 64)], chosen=["p99"], optimised=True)
     command = dict(notes(near, judge(near, [parse_limit("p99:+10%")])))["next"]

@@ -103,8 +103,9 @@ def _proof(chosen: AdviceEntry, folder: Path) -> list[str]:
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:
         return []
     before, after = (quote(f"{folder}-{word}") for word in ("before", "faster"))
+    # One call at a time, as `advise` measured: with fewer threads, the harness would use more instances.
     runs = [
-        f"{program()} --config {quote(str(folder / name))} --out {out}"
+        f"{program()} --config {quote(str(folder / name))} --instances 1 --out {out}"
         for name, out in ((BEFORE, before), (CONFIG, after))
     ]
     compared = f"{program()} rerun {before} {after}" + " --optimised" * is_int8
