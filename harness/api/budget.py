@@ -66,9 +66,10 @@ class LatencyBudget:
 
 def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
     """Yields the reasons why a run is INVALID, and one line for each budget that the run exceeds."""
-    if not result.is_valid:
-        yield f"the run is {result.verdict}:"
-    yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
+    # pytest's summary shows the first line only.
+    verdict = "" if result.is_valid else f"the run is {result.verdict}: "
+    for i, reason in enumerate(result.reasons):
+        yield f"{'' if i else verdict}{reason.code}: {reason.text}"
     for slo in slos:
         latency_ns = result.latency_ns.get(slo.name)
         if latency_ns is None:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from textwrap import indent
 from typing import Any
@@ -225,11 +226,8 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
     name = model["name"]
     if name not in named_models():
         name = f"{name}.yaml"
-        yield (
-            f"manifest     this machine has no model with this name; write this into {name}, then add its data and "
-            "steps:"
-        )
-        yield indent(_manifest(model), "    ")
+        write = f"this machine has no model with this name; write this into {name}, then add its data and steps:"
+        yield from _manifest_lines(name, write, _manifest(model))
     yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
 
 
@@ -244,10 +242,6 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
         more = " --data-dir prompts.jsonl"
         if len(models) > 1:
             more += f" --backend-option served={served}"
-        yield (
-            f"manifest     this machine has no model with this name; write this into {name}, and prompts into "
-            "prompts.jsonl:"
-        )
         fields = {
             "name": name.removesuffix(".yaml"),
             "files": {},
@@ -255,7 +249,8 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
             "outputs": [{"name": "answer"}],
             "dataset": "prompts",
         }
-        yield indent(_as_yaml(fields), "    ")
+        write = f"this machine has no model with this name; write this into {name}, and prompts into prompts.jsonl:"
+        yield from _manifest_lines(name, write, fields)
     yield (
         f"try          {program()} --scenario server --backend openai --url {url} --model {name}{more} "
         "--target-qps 1 --slo p99=5s"
@@ -278,25 +273,38 @@ def _service_lines(found: Mapping[str, Any]) -> Iterator[str]:
         if manifest is None:
             continue
         name = f"{manifest['name']}.yaml"
-        yield f"manifest     write this into {name}, then set its open sizes, data and steps:"
-        yield indent(_as_yaml(manifest), "    ")
+        write = f"write this into {name}, then set its open sizes, data and steps:"
+        yield from _manifest_lines(name, write, manifest)
         yield (
             f"try          {program()} --scenario server --backend http-json --url {found['url']} --model {name}"
         )
+
+
+def _manifest_lines(name: str, write: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a manifest to write into the file `name`. A file with this name may be the model's manifest, which must not be
+    overwritten.
+
+    write: advice on how to use the manifest.
+    """
+    if Path(name).is_file():
+        yield f"manifest     {name} exists in this folder: it must have the inputs and outputs above"
+        return
+    yield f"manifest     {write}"
+    yield indent(_as_yaml(fields), "    ")
 
 
 def _as_yaml(fields: Mapping[str, Any]) -> str:
     return yaml_of(fields, default_flow_style=None, width=120).rstrip()
 
 
-def _manifest(model: Mapping[str, Any]) -> str:
+def _manifest(model: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a minimal manifest with synthetic data for a model on a server."""
     sizes = [spec["shape"] for spec in model["inputs"]]
     shapes = [
         ["batch" if size is None and not at else size for at, size in enumerate(shape)]
         for shape in sizes
     ]
-    fields = {
+    return {
         "name": model["name"],
         "files": {},
         "inputs": [
@@ -306,4 +314,3 @@ def _manifest(model: Mapping[str, Any]) -> str:
         "outputs": [{"name": name} for name in model["outputs"]],
         "dataset": "synthetic",
     }
-    return _as_yaml(fields)

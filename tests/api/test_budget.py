@@ -35,8 +35,7 @@ def test_an_exceeded_budget_is_reported_with_both_numbers() -> None:
 def test_an_invalid_run_fails_within_its_budget_too(tmp_path: Path) -> None:
     run = read_run(invalid("server", tmp_path))
     assert [*failures(run, [parse_slo("p90=10s")])] == [
-        "the run is INVALID:",
-        f"{REASON['code']}: {REASON['text']}",
+        f"the run is INVALID: {REASON['code']}: {REASON['text']}",
     ]
 
 

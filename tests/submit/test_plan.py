@@ -698,6 +698,7 @@ def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
     assert said[3:] == [
         f"harness: Offline-performance missing: see {file}",
         *(f"harness: Offline-{kind} missing: it was not started" for kind in ("accuracy", "TEST01", "TEST04")),
+        f"harness: 0 of 12 runs done; next: python -m harness submit run --work {tmp_path}",
     ]  # fmt: skip
 
 

@@ -8,12 +8,14 @@ const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
 let hasEnded = false;
+const isSearch = document.querySelector(".search") !== null;
 let isWindow = false; // whether earlier runs of a search are not shown
 const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const MOST_EMPTY = 5; // an empty chart disappears if none of so many points has a value for it
 const END_MS = 5000; // time to read how the run ended
+const APART = 56; // least distance between two marks of a logarithmic axis
 const AXIS = 18; // height of the title of an axis
 const HEIGHT = 200, TRIED_HEIGHT = 320, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -47,9 +49,8 @@ function ticks(low, high, most) {
 }
 
 // Steps of 1, 2 and 5, or of 1 on a long axis.
-function logTicks(low, high) {
+function logTicks(low, high, steps = high / low > 100 ? [1] : [1, 2, 5]) {
   const found = [];
-  const steps = high / low > 100 ? [1] : [1, 2, 5];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1)
     for (const step of steps) found.push(step * 10 ** power);
   return found.filter((value) => value >= low && value <= high);
@@ -104,8 +105,12 @@ class Chart {
   draw() {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) {
-      this.figure.hidden ||= hasEnded || points.length > MOST_EMPTY;
-      if (!this.svg.children.length) add(this.svg, "text", { x: "50%", y: HEIGHT / 2, class: "tick" }, "no data yet");
+      // The charts of a search keep their places, because short runs may lack a value that a longer run has.
+      this.figure.hidden ||= hasEnded || (!isSearch && points.length > MOST_EMPTY);
+      this.svg.replaceChildren();
+      this.legend.replaceChildren();
+      this.svg.removeAttribute("viewBox");
+      add(this.svg, "text", { x: "50%", y: HEIGHT / 2, class: "tick" }, points.length ? "no data in these runs" : "no data yet");
       return;
     }
     this.figure.hidden = false;
@@ -255,9 +260,13 @@ function axisOf(values, isLog, from, to) {
   const low = isLog ? Math.min(...values) / 1.2 : 0;
   const high = Math.max(...values) * (isLog ? 1.2 : 1.06);
   const share = (value) => (isLog ? Math.log(value / low) / Math.log(high / low) : value / high);
-  const marks = isLog ? logTicks(low, high) : [];
+  const at = (value) => from + share(value) * (to - from);
+  const isApart = (value, i, all) => i === 0 || Math.abs(at(value) - at(all[i - 1])) >= APART;
   const most = Math.max(3, Math.floor(Math.abs(to - from) / 90));
-  return { at: (value) => from + share(value) * (to - from), marks: marks.length > 3 ? marks : ticks(low, high, most).filter((value) => value >= low) };
+  const plain = ticks(low, high, most).filter((value) => value >= low);
+  const choices = isLog ? [[1, 2, 5], [1, 3], [1]].map((steps) => logTicks(low, high, steps)) : [];
+  const marks = choices.find((some) => some.length > 2 && some.every(isApart)) || plain.filter((value, i, all) => !isLog || isApart(value, i, all));
+  return { at, marks };
 }
 
 /* Draws the loads that a search has tried so far. The server sends them after each run. */
@@ -334,12 +343,18 @@ function widened(places) {
   return both.map(([across, up]) => `${across.toFixed(1)} ${up}`);
 }
 
-/* Returns a short name: of a phase if all marks are of one run, else the number with which the run's name begins, or its
- * first characters. */
+/* Returns a short name: of a phase if all marks are of one run, else the number with which the run's name begins, or the
+ * end of its name. */
 function markName(mark, marked) {
   const [run, phase] = mark.split(" ");
   if (phase && marked.every((one) => one.mark.startsWith(`${run} `))) return phase;
-  return (/^\d+/.exec(run) || [run.slice(0, 8)])[0];
+  const number = /^\d+/.exec(run);
+  if (number) return number[0];
+  // Names such as digits-ort-b1 and digits-ort-b4 begin alike: what differs distinguishes the runs.
+  const names = [...new Set(marked.map((one) => one.mark.split(" ")[0]))];
+  let same = 0;
+  while (names.length > 1 && same < run.length && names.every((name) => name[same] === run[same])) same++;
+  return run.slice(run.lastIndexOf("-", same) + 1).slice(-10);
 }
 
 /* Removes the points of a search's earlier runs. */

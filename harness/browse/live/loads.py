@@ -27,8 +27,12 @@ class Tried(NamedTuple):
     """Title of the plot."""
     plot: str = ""
     """Data of the plot as JSON, which live.js draws."""
+    about: str = ""
+    """Text below the title."""
     table: str = ""
     """Table of the runs as HTML, as on the page of the finished search."""
+    facts: str = ""
+    """Definitions that qualify the result, as HTML, such as the doubts that all runs share."""
 
 
 def tried_loads(root: Path, entry: Entry) -> Tried:
@@ -42,9 +46,11 @@ def _read(root: Path, path: str, study: str, _changed_ns: int) -> Tried:
     """Caches the texts until the study's file changes, because a live page asks for them every second."""
     articles = studies.articles(root, Entry(path, "", study=study), picks=False)
     table = "".join(line for made in articles for line in made.tail)
+    facts = "".join(line for made in articles for line in made.head if line.startswith("<dl"))
     for figure in (one for made in articles for one in made.figures):
-        return Tried(figure.title, json.dumps(_data(figure), allow_nan=False), table)
-    return Tried(table=table)
+        plot = json.dumps(_data(figure), allow_nan=False)
+        return Tried(figure.title, plot, figure.about, table, facts)
+    return Tried(table=table, facts=facts)
 
 
 def _data(figure: Figure) -> Mapping[str, Any]:

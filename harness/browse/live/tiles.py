@@ -34,11 +34,8 @@ Percentile = Callable[[str], float | None]
 """Returns a percentile, such as `p99`, in s; None if unknown."""
 
 
-def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -> list[Tile]:
-    """Returns the tiles for a run in progress. Percentiles and counts cover the time since the start of the phase.
-
-    is_disturbed: whether the page warns that other programs may change the numbers.
-    """
+def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
+    """Returns the tiles for a run in progress. Percentiles and counts cover the time since the start of the phase."""
     totals, unit = state.totals, _unit(is_all_at_once=state.counts_samples)
     kinds = {kind: totals.token_times.get(kind, ()) for kind in _token_kinds(totals.token_bounds_s)}
     kinds |= totals.token_times
@@ -54,7 +51,7 @@ def live_tiles(state: Snapshot, latest: Latest, *, is_disturbed: bool = False) -
             found.append(Tile(tile.label, tile.number, few))
         else:
             about = "; ".join(filter(None, (tile.about, few)))
-            found.append(tile._replace(is_good=tile.is_good and not is_disturbed, about=about))
+            found.append(tile._replace(about=about))
     if kinds:
         found.append(_rate("Tokens", latest("tokens", "answered"), "tokens"))
     found += _late_so_far(state)
@@ -77,7 +74,7 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
         if kind in bounded or (found and kind in ("ttft", "tpot"))
     }
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
-    found = [tile._replace(is_good=False, is_doubtful=False) for _, tile in times]
+    found = [tile._replace(is_doubtful=False) for _, tile in times]
     if kinds:
         found.append(_rate("Tokens", (result.get("tokens") or {}).get("output_per_s"), "tokens"))
     found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
@@ -168,7 +165,7 @@ def _time(label: str, value_s: float | None, bound_s: float | None) -> Tile:
     about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
     is_late, is_near = value_s > bound_s, NEAR * bound_s <= value_s <= bound_s
     about += f", at most {show_percent(1 - NEAR)} left" if is_near else ""
-    return Tile(label, show_ns(value_ns), about, is_late, not is_late, is_near)
+    return Tile(label, show_ns(value_ns), about, is_late, is_near)
 
 
 def _late_so_far(state: Snapshot) -> Iterator[Tile]:

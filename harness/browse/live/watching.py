@@ -81,7 +81,7 @@ class Watching:
             is_running=is_running,
             has_charts=is_running or bool(past.points),
             has_runs=self._has_runs(path),
-            is_study=self._is_search(path) and not self._has_only_begun(path),
+            is_study=self._is_search(path) and not self._may_be_run(path),
         )
 
     def ended_page(self, path: str) -> str:
@@ -218,7 +218,9 @@ class Watching:
     def _is_expected(self, path: str, chart: Chart) -> bool:
         """Returns whether the page shows the chart before it has values."""
         entry = self._index.entries().get(path)
-        row = entry.row if entry is not None else None
+        mine = [entry] if entry is not None else []
+        rows = (e.row for e in [*mine, *self._runs_inside(path), *self._ended_runs(path)])
+        row = next(filter(None, rows), None)
         if chart.name == "latency" and row is not None:
             return not scenario_named(row["scenario"]).all_at_once
         return chart.is_first and self._has_runs(path)
@@ -227,6 +229,11 @@ class Watching:
         """Returns whether a study is in progress that has no files yet."""
         is_unknown = path.endswith(PARTIAL) and path not in self._index.entries()
         return is_unknown and "/" not in path and run_folder.is_in_progress(self._index.root / path)
+
+    def _may_be_run(self, path: str) -> bool:
+        """Returns whether a folder that has only begun may become the folder of a run, which notes no progress."""
+        noted = self._index.root / path / run_folder.PROGRESS
+        return self._has_only_begun(path) and not noted.is_file()
 
     def _runs_inside(self, path: str) -> list[Entry]:
         """Returns the runs in progress below an unfinished folder, newest first."""
@@ -262,8 +269,7 @@ class Watching:
         shown: Sequence[Tile] = ()
         of_tiles = ""
         if past.begun is not None:
-            is_doubtful = is_past or bool(disturbance or problem)
-            shown = live_tiles(past.begun, past.latest, is_disturbed=is_doubtful)
+            shown = live_tiles(past.begun, past.latest)
             of_tiles = "Since the first query; rates in the last second"
             if is_search:
                 of_tiles = (

@@ -32,6 +32,13 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     row = content["starts"][0]
+    bars = {f"{t}": row[t] for t in (COLD, WARM) if row[t]}
+    if bars:
+        yield phases(
+            "The first answer, by phase",
+            "Mean time of each phase from the start of the process: with the file on the disk only, and in the page cache.",
+            bars,
+        )
     if len(content["starts"]) > 1:
         yield phases(
             "The first answer, by format",
@@ -45,13 +52,6 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         )
     if any(one["rounds"] for one in content["sharing"]):
         yield sharing(content["sharing"])
-    bars = {f"{t}": row[t] for t in (COLD, WARM) if row[t]}
-    if bars:
-        yield phases(
-            "The first answer, by phase",
-            "Mean time of each phase from the start of the process: with the file on the disk only, and in the page cache.",
-            bars,
-        )
 
 
 def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:

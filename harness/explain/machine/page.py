@@ -7,7 +7,14 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS, counted, show_percent
 from harness.explain.machine import record
-from harness.explain.machine.arithmetic import NO_RATE, Key, QuotedPeak, best_points, quoted_peaks
+from harness.explain.machine.arithmetic import (
+    NO_RATE,
+    UNEVEN,
+    Key,
+    QuotedPeak,
+    best_points,
+    quoted_peaks,
+)
 from harness.explain.machine.record import Content
 from harness.explain.machine.tables import tables
 from harness.machine.characterise import peaks
@@ -44,7 +51,7 @@ def _head(content: Content) -> Iterator[str]:
     yield heading(["Machine", machine["cpu"]], badges(content))
     yield peak_tiles(content) or page.headline(NO_RATE)
     cores = counted(machine["cores_usable"], "core")
-    yield page.facts({"cores": cores, "fingerprint": content["fingerprint"]})
+    yield page.facts({"cores": cores, "fingerprint": content["fingerprint"], **_doubt(content)})
     plan = content["plan"]
     repeats, at_most = (
         counted(plan["repeats"], "repetition"),
@@ -54,6 +61,14 @@ def _head(content: Content) -> Iterator[str]:
         f'<p class="quiet">{escape(show_time(content["started"]))}; {at_most}{repeats} per point, '
         f"{plan['point_ns'] / 1e6:g} ms in total; {escape(content['units'])}</p>"
     )
+
+
+def _doubt(content: Content) -> Mapping[str, str]:
+    names = ", ".join(one.name for one in quoted_peaks(content) if one.is_doubtful)
+    if not names:
+        return {}
+    why = f"the repetitions differ by a CV of more than {show_percent(UNEVEN)}: {names}"
+    return {"doubt": f"{why}; measure again on an idle machine, with --thorough"}
 
 
 def peak_tiles(content: Content) -> str:

@@ -12,7 +12,7 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.tables.folder import PAGE, headline, profile_tables
 from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
-from harness.explain.profile.tables.tables import phases_of
+from harness.explain.profile.tables.tables import contended, phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading
@@ -44,7 +44,8 @@ def write(profiled: Profiled, folder: Path) -> Path:
 
 def badges(content: Mapping[str, Any]) -> Badges:
     run = content.get("run") or {}
-    return Badges(run.get("verdict", ""), bool(run.get("doubts") or Profiled(content).doubts))
+    is_doubted = run.get("doubts") or Profiled(content).doubts or any(contended(content))
+    return Badges(run.get("verdict", ""), bool(is_doubted))
 
 
 def articles(profiled: Profiled, folder: Path) -> list[Article]:
@@ -79,6 +80,7 @@ def _head(profiled: Profiled) -> Iterator[str]:
         _, name, _, whole_ns = _boxes(profiled)[0]
         whole = f"mean {show_ns(whole_ns)} per {name}"
         lines = [one.replace(_MOST_TIME, f"{_MOST_TIME}{whole}; ", 1) for one in lines]
+    lines += [f"{'doubt':<12}{doubt}" for doubt in contended(content)]
     yield from page.conclusion(lines, "most time")
     about = (content.get("model") or {}).get("about") or {}
     described = {"batch": content["batch"], **about}
@@ -272,7 +274,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     types = "float32 and int8" if has_integers else "float32"
     return _roofline(
         "Roofline",
-        "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product and copy, in "
+        "FLOPs and bytes are from shapes, times are from the profiled calls. The roof is this machine's matrix product and copy, in "
         f"{types}; caches may lift a kernel above it. Larger markers stand for longer times.",
         data,
         peaks,

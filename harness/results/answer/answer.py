@@ -272,7 +272,8 @@ def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) 
     if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
         margin = f"{show_ns(estimate['value'])} with LoadGen's margin"
         return f" measured, {margin}{beside(estimate['value'], slo.bound_ns)}"
-    late = (result.get("queries") or {}).get("late")
+    judged = [one["late"] for one in (result.get("goodput") or {}).get("slos") or ()]
+    late = (result.get("queries") or {}).get("late") or (judged[0] if len(judged) == 1 else None)
     is_hopeless = any(reason["code"] == HOPELESS for reason in result["reasons"])
     if is_hopeless and late is not None and value_ns <= slo.bound_ns:
         above = counted(late, "query", "queries")

@@ -15,7 +15,7 @@ _GRAVEST_FIRST = (
 other doubts.
 """
 
-_CAUSES = ("busy-machine", "steal", "throttled")
+CAUSES = ("busy-machine", "steal", "throttled")
 """Codes of doubts about the machine that explain the other doubts about the machine."""
 
 _FIRST = ("not-saved", "server-gone")
@@ -34,7 +34,7 @@ def grouped(doubts: Entries) -> str | None:
 def disturbance(doubts: Entries) -> Mapping[str, str] | None:
     """Returns the doubt about the machine that explains the other doubts; None if no doubt does."""
     found = {d["code"]: d for d in _unexpected(doubts) if _about(d) == About.MACHINE}
-    return next((found[code] for code in (*_CAUSES, *found) if code in found), None)
+    return next((found[code] for code in (*CAUSES, *found) if code in found), None)
 
 
 def advice(reasons: Entries, doubts: Entries) -> str | None:

@@ -110,7 +110,7 @@ def _why_judged(change: Change, judged: str) -> str:
         return "The interval excludes a change of 0."
     if change.low is None or change.high is None:
         return f"The change is above {judged}, which equal runs have never shown."
-    return f"The interval excludes a change of 0, and the change is above the noise of {judged}."
+    return f"The whole interval lies beyond a change of {judged}."
 
 
 def _why_undecided(change: Change, judged: str) -> str:

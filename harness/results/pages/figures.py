@@ -241,7 +241,7 @@ def _stages(run: Evidence) -> Figure:
         "Where the time goes",
         "Share of each stage in the time of the samples from one percentile of latency to the next"
         f"{', without the wait of all samples for their turn' if waits else ''}.",
-        ("samples up to this percentile of latency, and their mean time", "share of the time, %"),
+        ("samples up to a percentile of latency; their mean time", "share of the time, %"),
         names,
         {
             stage: [100 * one / (total or 1.0) for one, total in zip(times, totals_ms, strict=True)]

@@ -10,8 +10,8 @@ const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   // for the colours that a figure names: VALID, INVALID, a warning, and without judgement
   marks: { "#1a7f37": "#57ab5a", "#b8301f": "#ff7b6b", "#9a6700": "#d9c04a", "#57606a": "#a9b4bf" },
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf", "#a4d0f0"] };
-// For heat maps and coloured marks: the text of a cell has enough contrast at both ends.
-const HEAT = { light: [[0, "#eef4f9"], [1, "#62a8dd"]], dark: [[0, "#1d2329"], [1, "#2a6496"]] };
+// For heat maps and coloured marks: the lowest cell differs from the page, and the text of a cell has enough contrast at both ends.
+const HEAT = { light: [[0, "#d9e7f3"], [1, "#62a8dd"]], dark: [[0, "#26333f"], [1, "#2a6496"]] };
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
@@ -208,6 +208,44 @@ function fittedLayout(layout, data) {
   };
 }
 
+/* Returns the text in lines of at most `most` characters, unless a word is longer. */
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const last = lines.length - 1;
+    if (lines[last] && lines[last].length + word.length >= most) lines.push(word);
+    else lines[last] += `${lines[last] ? " " : ""}${word}`;
+  }
+  return lines.join("<br>");
+}
+
+const NARROW = { plot: 270, character: 6.5, between: 10, title: 44, name: 18 }; // in pixels and characters
+
+/* Returns the layout for a narrow screen: long titles and names in several lines, and only as many names below an axis as
+ * fit. */
+function narrowed(layout, data) {
+  if (!narrow.matches) return layout;
+  const made = { ...layout };
+  for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
+    const axis = { ...layout[key] };
+    if (key[0] === "x" && axis.title && axis.title.text) axis.title = { ...axis.title, text: wrapped(axis.title.text, NARROW.title) };
+    const names = axis.type === "category" ? axis.categoryarray || [...new Set(data.flatMap((trace) => trace[key[0]] || []))] : [];
+    if (names.length && !axis.tickvals) {
+      const longest = Math.max(...names.flatMap((name) => String(name).split("<br>").map((line) => line.length)));
+      const every = key[0] === "x" ? Math.ceil((names.length * (longest * NARROW.character + NARROW.between)) / NARROW.plot) : 1;
+      axis.tickvals = names.filter((_, i) => (names.length - 1 - i) % every === 0);
+      axis.ticktext = axis.tickvals.map((name) => key[0] === "x" ? String(name) : wrapped(String(name), NARROW.name));
+    }
+    made[key] = axis;
+  }
+  return made;
+}
+
+/* Returns the trace with a short name in the legend, so that a legend above a panel fits into one line. */
+function named(trace) {
+  return narrow.matches && trace.name ? { ...trace, name: trace.name.replace(/ process(es)?$/, "") } : trace;
+}
+
 /* Returns the least width of a heat map in pixels, at which neither names nor numbers overlap. */
 function heatWidth(map) {
   const most = (texts) => Math.max(...texts.map((text) => String(text).length));
@@ -276,7 +314,8 @@ function draw(printing) {
     const layout = fittedLayout(themed(figure.layout, figure.data, printing), figure.data);
     const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
       .map((trace) => tipped(trace, figure.layout));
-    const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
+    const traces = coloured(data, layout.colorway, layout.font.color).map(named);
+    const drawn = Plotly.react(place, traces, narrowed(layout, data), { responsive: true, displayModeBar: false });
     return drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) {

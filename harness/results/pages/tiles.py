@@ -38,8 +38,6 @@ class Tile(NamedTuple):
     """The bound, interval or share that qualifies the number."""
     is_bad: bool = False
     """Whether the number misses a bound or a target."""
-    is_good: bool = False
-    """Whether the number keeps its bound while the run is in progress."""
     is_doubtful: bool = False
     """Whether the number almost reaches its bound, or a disturbance of the run in progress casts doubt on it."""
 
@@ -75,7 +73,7 @@ def html(shown: Sequence[Tile]) -> str:
 
 
 def _item(tile: Tile) -> str:
-    kinds = {"reason": tile.is_bad, "doubt": tile.is_doubtful, "good": tile.is_good}
+    kinds = {"reason": tile.is_bad, "doubt": tile.is_doubtful}
     kind = next((f' class="{name}"' for name, applies in kinds.items() if applies), "")
     value, _, unit = typeset(tile.number).replace("\u00a0", " ").partition(" ")
     more = f' <span class="unit">{escape(unit)}</span>' if unit else ""

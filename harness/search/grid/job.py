@@ -35,7 +35,17 @@ from harness.run.study import (
     write_page,
 )
 from harness.search.grid import fastest
-from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
+from harness.search.grid.cells.cells import (
+    CELLS,
+    GRID,
+    PROBES,
+    Cell,
+    Row,
+    cells,
+    folder_of,
+    name_in,
+    row_of,
+)
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
@@ -107,6 +117,7 @@ class _GridJob(Study[Grid]):
         self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
         self._fastest = ""
+        self._most_per_s = 0.0
         self._judged: tuple[str, bool] = "", False
         self._plugins_missing = 0
         images = grid.options.calibration_dir
@@ -162,14 +173,19 @@ class _GridJob(Study[Grid]):
             say(line)
         begun_s, left_s = time.monotonic(), None
         for number, cell in enumerate(missing, 1):
-            self._progress.series(f"cell {number} of {len(missing)}: {cell}", left_s)
+            self._progress.series(
+                f"cell {number} of {len(missing)}: {name_in(self._axes, cell)}", left_s
+            )
             try:
                 self._run(cell)
             finally:
                 self._save()
             left_s = _left_s(missing, number, time.monotonic() - begun_s)
+            folder = folder_of(self.folder, cell)
+            row = None if folder is None else row_of(cell, folder, self.folder)
+            self._rate(cell, row)
             if not self._quiet:
-                self._report(cell, number, len(missing), left_s)
+                self._report(cell, row, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
             if not self.has_measured():
                 shutil.rmtree(self.folder / PROBES, ignore_errors=True)
@@ -217,13 +233,23 @@ class _GridJob(Study[Grid]):
             "judged": self._judged,
         }
 
-    def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:
-        """Prints one line about a cell, with the remaining time estimated from the finished cells."""
-        folder = folder_of(self.folder, cell)
-        if folder is None:
+    def _rate(self, cell: Cell, row: Row | None) -> None:
+        """Stores the fastest cell so far, for `browse`; nothing for several models, whose rates cannot be compared."""
+        if row is None or row.verdict != "VALID" or len(self._axes.model) > 1:
+            return
+        if (row.throughput_per_s or 0.0) > self._most_per_s:
+            self._most_per_s = row.throughput_per_s or 0.0
+            name = name_in(self._axes, cell)
+            self._fastest = f"so far {show_rate(self._most_per_s)} samples/s with {name}"
+            self._save()
+
+    def _report(self, cell: Cell, row: Row | None, number: int, count: int, left_s: float) -> None:
+        """Prints one line about a cell, with the remaining time estimated from the finished cells. row: None if the cell
+        has no finished run.
+        """
+        if row is None:
             outcome = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
         else:
-            row = row_of(cell, folder, self.folder)
             speed = row.throughput_per_s
             outcome = " ".join([row.verdict, *row.reasons])
             outcome += f", {show_rate(speed)} samples/s" if speed is not None else ""

@@ -111,6 +111,7 @@ class PeakJob(Study[PeakOptions]):
 
     def run(self) -> int:
         """Performs the search. Returns 4 if no load passed or if user.conf could not be written, and 0 otherwise."""
+        self._save()  # `browse` shows what is searched for
         self._search()
         self._save()
         return self._publish()
@@ -207,7 +208,8 @@ class PeakJob(Study[PeakOptions]):
         if kind != "full":
             config = replace(config, mode="performance", meter=())
         begun = time.monotonic()
-        at = kind if load is None else f"{kind} at {show_rate(load)} {self._axis.unit}"
+        what = {"probe": "short run", "full": "full run"}.get(kind, kind)
+        at = what if load is None else f"{what} at {show_rate(load)} {self._axis.unit}"
         most = number - 1 + len(planned_s)
         bound = (
             "at most" if self._best else "about"

@@ -184,11 +184,14 @@ def _traces(
     every: Sequence[Probe], shown: Sequence[Probe], slo: Slo
 ) -> Iterator[Mapping[str, Any]]:
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
-    # The numbers of runs at one load would cover each other.
-    loads = [probe["load"] for probe in shown]
+    # The numbers of runs at one load would cover each other: the lowest mark has its number below.
+    lowest = {
+        load: min(same, key=lambda probe: _judged(probe, slo) or 0.0)
+        for load in {probe["load"] for probe in shown}
+        if len(same := [probe for probe in shown if probe["load"] == load]) > 1
+    }
     places = {
-        id(probe): ("top", "bottom")[loads[:i].count(probe["load"]) % 2]
-        for i, probe in enumerate(shown)
+        id(probe): "bottom" if probe is lowest.get(probe["load"]) else "top" for probe in shown
     }
     for name, symbol, colour in _KINDS:
         ours = [probe for probe in shown if _kind(probe) == name]

@@ -46,10 +46,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     ]
     state = _state(one)
     head = [
-        heading(
-            ["Runtimes", content["scenario"], one["model"]],
-            Badges(state, bool(limits) and state != "UNDECIDED"),
-        ),
+        heading(["Runtimes", content["scenario"], one["model"]], _badges(one)),
         page.headline(table.headline(one)),
         *(['<p class="quiet">The ranked runs are VALID.</p>'] if state != "INVALID" else []),
         page.command_html(content["command"]),
@@ -61,6 +58,17 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
+
+
+def badges(content: Mapping[str, Any]) -> Badges:
+    """Returns the badges of a comparison for one model; no badges for several models."""
+    return _badges(content["models"][0]) if len(content["models"]) == 1 else Badges()
+
+
+def _badges(one: Mapping[str, Any]) -> Badges:
+    state = _state(one)
+    is_limited = any(label in _QUALIFY for label, _ in table.facts(one))
+    return Badges(state, is_limited and state != "UNDECIDED")
 
 
 def _state(one: Mapping[str, Any]) -> str:

@@ -129,9 +129,11 @@ def next_command(content: Mapping[str, Any]) -> str:
     """Returns a command with enough rounds and time to settle every model that further rounds can settle. Returns '' if
     no such model exists.
     """
-    needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
-    ended = any(one["ended"] == "time" for one in content["models"])
-    rounds = max([*needed, content["rounds"] if ended else 0])
+    rounds = max(
+        (one["ahead"] or {}).get("runs_needed")
+        or (content["rounds"] if one["ended"] == "time" else 0)
+        for one in content["models"]
+    )
     made = max((cell["rounds"] for one in content["models"] for cell in one["cells"]), default=0)
     if not rounds or not made:
         return ""

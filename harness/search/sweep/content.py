@@ -83,4 +83,6 @@ class Content(TypedDict):
     """By state of the server's cache; empty if --cache is not set."""
     fastest_ns: NotRequired[float | None]
     """Latency of the fastest answer, if the sweep ended because even that answer missed the SLO."""
+    left: NotRequired[int]
+    """Number of requested rates that were not measured, because the sweep is in progress or was stopped."""
     points: Sequence[Point]

@@ -89,6 +89,9 @@ class _SweepJob(Study[SweepOptions]):
         self._caches: Sequence[str] = self._options.cache or ("",)
         self._peak = self._options.peak
         self._peak_is_measured = False
+        self._planned: Sequence[float] = ()
+        """The requested rates in queries/s; empty until they are known."""
+        self._stored_left = 0
         self._fastest_ns: float | None = None
         self._bound: Counter[str] = Counter()
         self._beginning = ""
@@ -113,6 +116,7 @@ class _SweepJob(Study[SweepOptions]):
             self._peak = stored.get("peak")
             self._peak_is_measured = stored.get("peak_is_measured", False)
         self._fastest_ns = stored.get("fastest_ns")
+        self._stored_left = stored.get("left", 0)
 
     def run(self) -> int:
         """Performs the runs. Returns 4 if no point was VALID, and 0 otherwise."""
@@ -131,7 +135,7 @@ class _SweepJob(Study[SweepOptions]):
         if self._rates.are_shares and self._peak is None:
             self._find_peak()
             self._save()
-        offered = self._offered()
+        offered = self._planned = self._offered()
         self._save()
         due = self._due(offered)
         self._announce_longer(due)
@@ -320,6 +324,9 @@ class _SweepJob(Study[SweepOptions]):
             "knee": None if own else knee(points),
             "by_cache": {cache: _summary(mine) for cache, mine in own.items()},
             "fastest_ns": self._fastest_ns,
+            "left": len({*self._planned} - {p["rate_per_s"] for p in points})
+            if self._planned
+            else self._stored_left,
             "points": points,
         }
 

@@ -27,7 +27,7 @@ from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": VALID, "--peak": UNJUDGED, "highest VALID": VALID}
+_MARKS = {"knee": "#9a6700", "peak": UNJUDGED, "--peak": UNJUDGED, "highest VALID": VALID}
 """Colour of each vertical line, by the line's name."""
 
 _NOISE_PERCENT = 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.core.codes import CLIENT_BOUND
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import show_percent, show_rate
+from harness.core.units import counted, show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns, without_empty
 from harness.results.slos.shown import attainment, has_several, met_text
 from harness.results.steady.shown import NOT_STEADY, verdict_of
@@ -128,7 +128,9 @@ def scale(content: Content) -> tuple[str, str]:
     the peak, because no run has shown that the rate is VALID.
     """
     if content["peak_is_measured"]:
-        return "peak", "the highest rate that the search found VALID, 100 % here"
+        at_peak = [p["verdict"] for p in content["points"] if p["rate_per_s"] == content["peak"]]
+        end = f", but {_NOT_VALID} in the sweep's run" if {*at_peak} - {"VALID"} else ""
+        return "peak", f"the highest rate that the search found VALID, 100 % here{end}"
     return "100 %", "the rate given with --peak"
 
 
@@ -212,7 +214,7 @@ def marks(content: Content, cache: str = "") -> Iterator[str]:
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}{_not_reached(content, peak)}"
     if highest is not None:
         state = f" ({cache} cache)" if cache else ""
-        yield from _highest(content["points"], highest, state)
+        yield from _highest(content["points"], highest, state, content.get("left", 0))
     elif content["points"]:
         yield _none_valid(content["points"])
     yield from _limits(content)
@@ -271,10 +273,10 @@ def highest_without_hole(points: Sequence[Point], highest: float | None) -> floa
     return max((rate for rate in rates if rate < holes[0]), default=None)
 
 
-def _highest(points: Sequence[Point], highest: float, state: str) -> Iterator[str]:
+def _highest(points: Sequence[Point], highest: float, state: str, left: int) -> Iterator[str]:
     """Yields the highest VALID rate below which no rate failed, and the VALID rates above failed rates.
 
-    highest: the highest VALID rate. state: text about the state of the cache.
+    highest: the highest VALID rate. state: text about the state of the cache. left: number of rates that were not measured.
     """
     holes, sound = holes_below(points, highest), highest_without_hole(points, highest)
     if not holes:
@@ -282,6 +284,8 @@ def _highest(points: Sequence[Point], highest: float, state: str) -> Iterator[st
         about = "the highest requested rate that was VALID"
         if not is_limit:
             about = "every requested rate was VALID; the verb peak finds the highest"
+            if left:
+                about = f"every rate so far was VALID; {counted(left, 'rate')} not measured"
         yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: {about}"
         return
     if sound is None:

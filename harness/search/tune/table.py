@@ -201,7 +201,8 @@ def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[st
         yield f"{'warning':<12}{missed}{rate}"
     if content["taken"] is not None and not missed_slo(content):
         yield f"{'gain':<12}{_gain(content)}"
-    yield _sure(content)
+    if not _is_said_by_gain(content):
+        yield _sure(content)
     yield from _warnings(content)
     if text := machine_text(_judged(content), NOT_AT_REST):
         yield (
@@ -209,6 +210,18 @@ def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[st
             "machine as busy as this one; on an idle machine a different plan may be the best"
         )
     yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
+
+
+def _is_said_by_gain(content: Content) -> bool:
+    """Returns whether the line `gain` already compares the best plan with the next, which is the plan without tuning."""
+    default = _default(content)
+    return (
+        is_unproven(content)
+        and not missed_slo(content)
+        and content["taken"] == content["best"]
+        and default is not None
+        and default["plan"] == content["second"]
+    )
 
 
 def _gain(content: Content) -> str:
@@ -226,10 +239,14 @@ def _gain(content: Content) -> str:
     span = f"{over['low']:{format_}} to {over['high']:{format_}}"
     if is_unproven(content):
         is_only = _is_only_to_meet(content, default)
+        gain = content["best_over_second"]
+        why = ""
+        if _is_said_by_gain(content) and gain is not None:
+            why = f": {_why_best(content, taken, default['plan'], gain)}"
         advice = "but only its mean meets the SLO" if is_only else "so keep your present options"
         return (
             f"not shown, {advice}: {taken} is {span} times as good as "
-            f"{default['plan']}, the plan without tuning ({over['rounds']} rounds)"
+            f"{default['plan']}, the plan without tuning ({over['rounds']} rounds){why}"
         )
     return (
         f"{taken} is {over['ratio']:.3f} times ({span}) as good as {default['plan']}, the plan "

@@ -9,14 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from harness.core.child import start, wait
 from harness.core.config import code
 from harness.core.config.run_config import to_plain
-from harness.core.console import say
+from harness.core.console import program, say
 from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped, stoppable
+from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError, RunInvalid, one_line, refuse
 from harness.run.progress import Progress
 from harness.submit.plan import data_size, matrix
@@ -75,7 +77,17 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     for row in rows:
         if row.why or row.state != DONE:
             say(f"{row.name} {row.state}: {row.why or _place_of_cause(work, row)}")
+    if not quiet:
+        say(_outcome(matrix.plan(request, work), work))
     return 0 if all(row.state == DONE for row in rows) else RunInvalid.exit_status
+
+
+def _outcome(rows: Sequence[PlannedRun], work: Path) -> str:
+    """Returns how many runs of the whole plan are done, and the next command."""
+    done = sum(row.state == DONE for row in rows)
+    verb = "pack" if done == len(rows) else "run"
+    command = f"{program()} submit {verb} --work {quote(str(work))}"
+    return f"{done} of {counted(len(rows), 'run')} done; next: {command}"
 
 
 def _place_of_cause(work: Path, row: PlannedRun) -> str:

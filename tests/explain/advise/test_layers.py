@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ConfigError
+from harness.explain.advise.checks import operators
 from harness.explain.advise.checks.operators import errors
 from harness.explain.advise.checks.self_checks import repeatability
 from harness.explain.advise.checks.weights import pattern
@@ -263,6 +264,28 @@ def test_an_operator_matches_the_reference_and_a_wrong_one_is_caught(
     broken = ours[0].copy()
     broken.flat[0] = np.nan
     assert not errors([broken], theirs)["passed"]
+
+
+@pytest.mark.parametrize(("opset", "attributes"), [(11, {}), (11, {"axis": 1}), (13, {})])
+def test_the_reference_of_an_old_softmax_treats_its_input_as_a_matrix(
+    opset: int, attributes: dict[str, int]
+) -> None:
+    """Bug: ONNX's reference took the last axis, so that every Softmax of an older model was DIFFERENT."""
+    node = onnx.helper.make_node("Softmax", ["x"], ["y"], **attributes)
+    ports = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 10, 1, 1])
+        for name in "xy"
+    ]
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:])
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    feeds = {"x": np.arange(10, dtype=np.float32).reshape(1, 10, 1, 1)}
+    session = pytest.importorskip("onnxruntime").InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    ours = session.run(None, feeds)
+    theirs = operators._reference(onnx.reference.ReferenceEvaluator, model, feeds)
+    assert errors(ours, theirs)["passed"]
 
 
 def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:

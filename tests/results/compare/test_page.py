@@ -141,7 +141,7 @@ def test_an_undecided_change_shows_its_reason(
 @pytest.mark.parametrize(
     ("ends", "noise", "verdict", "why"),
     [
-        ((0.1, 0.2), 0.02, WORSE, "The interval excludes a change of 0, and the change is above the noise of 2.0 %."),
+        ((0.1, 0.2), 0.02, WORSE, "The whole interval lies beyond a change of 2.0 %."),
         ((None, None), 9.0, BETTER, "The change is above x 10, which equal runs have never shown."),
         ((0.1, 0.2), 0.0, BETTER, "The interval excludes a change of 0."),
         ((0.0, 0.0), 0.0, SAME, "The interval includes a change of 0."),

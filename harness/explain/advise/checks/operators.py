@@ -3,6 +3,7 @@
 Source: Deep500 (Ben-Nun et al., IPDPS 2019), level 0: L1, L2 and largest error of an operator.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,37 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
         ours = open_session(path, Setting()).run(None, feeds)
         # The logarithm of a negative number is NaN in both implementations, so numpy need not warn.
         with np.errstate(all="ignore"):
-            theirs = ReferenceEvaluator(model).run(None, feeds)
+            theirs = _reference(ReferenceEvaluator, model, feeds)
     except Exception as e:  # noqa: BLE001 - the reference has only ONNX operators
         return {"skipped": one_line(e) or type(e).__name__}
     return errors(ours, theirs)
+
+
+_OF_MATRICES = ("Softmax", "LogSoftmax", "Hardmax")
+"""Operators that, before opset 13, see their input as a matrix: the dimensions before `axis` (default 1) are its rows."""
+
+
+def _reference(evaluator: Any, model: Any, feeds: Mapping[str, Array]) -> list[Array]:
+    """Returns the outputs of ONNX's reference implementation, which does not know the old rule of _OF_MATRICES."""
+    (proto,) = model.graph.node if len(model.graph.node) == 1 else (None,)
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    if proto is None or proto.op_type not in _OF_MATRICES or opset >= OPSET_OF_AXES:
+        return list(evaluator(model).run(None, feeds))
+    axis = next((one.i for one in proto.attribute if one.name == "axis"), 1)
+    name = proto.input[0]
+    shape = feeds[name].shape
+    rows = math.prod(shape[:axis] if axis >= 0 else shape[: len(shape) + axis])
+    plain = type(model)()
+    plain.CopyFrom(model)
+    del plain.graph.node[0].attribute[
+        :
+    ]  # the reference then takes the last axis, which holds a row
+    (found,) = evaluator(plain).run(None, {**feeds, name: feeds[name].reshape(rows, -1)})
+    return [found.reshape(shape)]
+
+
+OPSET_OF_AXES = 13
+"""From this opset on, the operators of _OF_MATRICES treat one axis alone."""
 
 
 def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -77,15 +77,20 @@ def figures(advice: Content) -> Iterator[Figure]:
 
 def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     realised = [one["realised"]["gain"] for one in ranked if one["realised"]]
-    is_cut = min(realised, default=0.0) < _LEAST_GAIN
+    far = {
+        one["change"]: low
+        for one in ranked
+        if one["realised"] and (low := _lowest(one["realised"])) < _LEAST_GAIN
+    }
+    is_cut = bool(far) or min(realised, default=0.0) < _LEAST_GAIN
     most = max(0.1, *realised, *(one["gain"] for one in ranked))
     made = bars_in_rows(
         "Advice: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
-        f"gain is undecided.{' A bar with its number at its end is cut off at -100 %.' if is_cut else ''}",
+        f"gain is undecided.{' Bars and lines are cut off at -100 %, and their ends are numbers.' if is_cut else ''}",
         {
             "title": "time saved, %",
-            **({"range": [_LEAST_GAIN * 105, most * 110]} if is_cut else {}),
+            **({"range": [_LEAST_GAIN * 130, most * 110]} if is_cut else {}),
         },
         [one["change"] for one in ranked],
         {
@@ -110,7 +115,24 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
         for one in ranked
         if one["realised"] and one["realised"]["gain"] < _LEAST_GAIN
     ]
-    return made._replace(data=data, layout={**made.layout, "annotations": cut})
+    ends = [
+        {
+            "x": _LEAST_GAIN * 100,
+            "y": change,
+            "text": f"to {low * 100:.0f} %",
+            "showarrow": False,
+            "xanchor": "right",
+            "yshift": -_BELOW_PIXELS,
+        }
+        for change, low in far.items()
+    ]
+    return made._replace(data=data, layout={**made.layout, "annotations": [*cut, *ends]})
+
+
+def _lowest(measured: Realised) -> float:
+    """Returns the lower end of a gain's interval, as a share; the gain itself without an interval."""
+    low = share_saved(measured["low"]) if measured["low"] else None
+    return measured["gain"] if low is None else low
 
 
 _BELOW_PIXELS = 6

@@ -185,6 +185,12 @@ def articles(content: Content) -> list[page.Article]:
     return [page.Article(head, list(_figures(numbers)), tail)]
 
 
+def summary(content: Content) -> tuple[str, Badges]:
+    """Returns the headline and the badges of the page."""
+    numbers = to_json(content)
+    return _headline(numbers), Badges(doubted=bool(numbers["doubts"]))
+
+
 def _headline(numbers: Numbers) -> str:
     """States how many layers are unique, and how much time is saved by measuring each brick once."""
     layers, unique = numbers["layers"], numbers["unique_layers"]

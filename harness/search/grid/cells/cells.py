@@ -70,6 +70,17 @@ class Cell(NamedTuple):
         return f"{' '.join(words)} threads {self.threads} batch {self.batch}"
 
 
+def name_in(axes: Axes, cell: Cell) -> str:
+    """Returns the cell's values on the axes with several values; all values if the grid has a single cell."""
+    words = []
+    for axis in axes._fields:
+        if len(getattr(axes, axis)) > 1:
+            value = getattr(cell, axis)
+            texts = {"model": Path(str(value)).stem, "shape": " ".join(cell.shape)}
+            words.append(texts.get(axis, f"{axis} {value}" if isinstance(value, int) else value))
+    return " ".join(words) or str(cell)
+
+
 def folder_of(grid: Path, cell: Cell) -> Path | None:
     """Returns the folder of the cell's finished run. This is the cell's own folder or, if an earlier run was not
     finished, a numbered folder next to it.
