@@ -229,12 +229,17 @@ function narrowed(layout, data) {
   for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
     const axis = { ...layout[key] };
     if (key[0] === "x" && axis.title && axis.title.text) axis.title = { ...axis.title, text: wrapped(axis.title.text, NARROW.title) };
-    const names = axis.type === "category" ? axis.categoryarray || [...new Set(data.flatMap((trace) => trace[key[0]] || []))] : [];
-    if (names.length && !axis.tickvals) {
-      const longest = Math.max(...names.flatMap((name) => String(name).split("<br>").map((line) => line.length)));
-      const every = key[0] === "x" ? Math.ceil((names.length * (longest * NARROW.character + NARROW.between)) / NARROW.plot) : 1;
-      axis.tickvals = names.filter((_, i) => (names.length - 1 - i) % every === 0);
-      axis.ticktext = axis.tickvals.map((name) => key[0] === "x" ? String(name) : wrapped(String(name), NARROW.name));
+    const all = axis.categoryarray || [...new Set(data.flatMap((trace) => trace[key[0]] || []))];
+    const names = axis.type === "category" ? axis.tickvals || all : [];
+    const letters = layout.meta && layout.meta.letters;
+    if (names.length && key[0] === "x") {
+      const texts = (axis.tickvals && axis.ticktext) || names.map(String);
+      const longest = Math.max(...texts.flatMap((text) => text.split("<br>").map((line) => line.length)));
+      const every = Math.ceil((names.length * (longest * NARROW.character + NARROW.between)) / NARROW.plot);
+      const isKept = (_, i) => (names.length - 1 - i) % every === 0;
+      Object.assign(axis, { tickvals: names.filter(isKept), ticktext: texts.filter(isKept) });
+    } else if (names.length && letters && Math.max(...names.map((name) => name.length)) > NARROW.name) {
+      Object.assign(axis, { tickvals: names, ticktext: names.map((name) => letters[name] || name) });
     }
     made[key] = axis;
   }

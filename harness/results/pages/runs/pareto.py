@@ -249,14 +249,21 @@ def _strip(
             marker = {**mark["marker"], **colour}
             error = {**mark["error_x"], **colour}
             data.append({**mark, "y": [escape(one.name)], "marker": marker, "error_x": error})
+    title = words(name)
     return Figure(
-        f"{words(name)} of each configuration",
+        f"{title.capitalize() if title.isalpha() else title} of each configuration",
         "Filled: on the front. A bar shows the range of the repeats.",
         data,
         {
             "xaxis": _axis(name, found),
             "yaxis": {"title": "", "type": "category", "autorange": "reversed", "dtick": 1},
             "showlegend": False,
+            # On a narrow screen, page.js shows the letters of the table.
+            "meta": {
+                "letters": {
+                    escape(name): letter for name, letter in _letters(found, beaten_by).items()
+                }
+            },
         },
         _STRIP_REM + _ROW_REM * len(data),
     )
@@ -353,13 +360,21 @@ def _ranked(
     return sorted(zip(found, beaten_by, strict=True), key=order)
 
 
+def _letters(
+    found: Sequence[Configuration], beaten_by: Sequence[Configuration | None]
+) -> Mapping[str, str]:
+    """Maps the name of each configuration to its letter."""
+    ranked = _ranked(found, beaten_by)
+    return {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
+
+
 def _table(
     found: Sequence[Configuration],
     beaten_by: Sequence[Configuration | None],
     addresses: Addresses,
 ) -> str:
     names, ranked = _names(found), _ranked(found, beaten_by)
-    letters = {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
+    letters = _letters(found, beaten_by)
     rows = [
         (
             f"{letters[one.name]}: {one.name}",
