@@ -86,9 +86,8 @@ def _reference(evaluator: Any, model: Any, feeds: Mapping[str, Array]) -> list[A
     rows = math.prod(shape[:axis] if axis >= 0 else shape[: len(shape) + axis])
     plain = type(model)()
     plain.CopyFrom(model)
-    del plain.graph.node[0].attribute[
-        :
-    ]  # the reference then takes the last axis, which holds a row
+    # Without an axis, the reference takes the last one, which holds a row.
+    del plain.graph.node[0].attribute[:]
     (found,) = evaluator(plain).run(None, {**feeds, name: feeds[name].reshape(rows, -1)})
     return [found.reshape(shape)]
 
