@@ -233,7 +233,7 @@ def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
     (peaks,) = [one for one in found[1:] if "peak at" in text(one)]
     assert "<h1>digits · server · ort · peak at p99=10ms</h1>" in text(peaks)
-    plot = figure(peaks, "peak of each configuration")
+    plot = figure(peaks, "Peak of each configuration")
     assert sorted(trace["x"][0] for trace in plot.data) == [1500.0, 1600.0]
 
 
@@ -463,7 +463,7 @@ def test_repeats_of_a_configuration_are_one_row_with_median_and_range(results: P
     assert once[3] == "1,010 samples/s1,000 to 1,020 samples/s"
     assert '<data value="1010.0">1,010 samples/s</data>' in text(page)
     assert 'class="cards sortable"' in text(page)
-    plot = figure(page, "throughput of each configuration")
+    plot = figure(page, "Throughput of each configuration")
     two, one = plot.data
     assert (one["x"], one["error_x"]["array"], one["error_x"]["arrayminus"]) == ([1010], [10], [10])
     assert two["error_x"]["visible"] is False

@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 from harness.core.units import counted, show_percent
 from harness.results.numbers import Number
 from harness.results.pages.heading import subject
-from harness.results.pages.page import Article, Figure, Html, aligned_table, whole, with_meanings
+from harness.results.pages.page import (
+    Article,
+    Figure,
+    Html,
+    aligned_table,
+    counted_codes,
+    whole,
+    with_meanings,
+)
 from harness.results.pages.runs.overview import OPTIONS, Overview, first_articles
 from harness.results.pages.runs.rows import (
     Addresses,
@@ -431,15 +439,17 @@ def _table(members: Sequence[Row], addresses: Addresses) -> str:
     names = [name for name in known if name not in shared]
     # The reasons come last, because the numbers must be visible on a narrow screen without scrolling.
     has_reasons = any(row["reasons"] for row, _ in measured)
+    has_doubts = any(row.get("doubts") for row, _ in measured)  # runs.sqlite has none
     rows = [
         (
             linked(row, addresses),
             with_meanings(row["verdict"]),
             *(shown(values.get(name)) for name in names),
             *([with_meanings(row["reasons"])] if has_reasons else []),
+            *([counted_codes(row["doubts"].split(), "doubt", "uncertain")] if has_doubts else []),
         )
         for row, values in measured
     ]
-    last = ["reasons"] if has_reasons else []
+    last = [*(["reasons"] if has_reasons else []), *(["doubts"] if has_doubts else [])]
     heads = ("run", "verdict", *map(words, names), *last)
     return aligned_table(heads, rows, [False] * 2 + [True] * len(names) + [False] * len(last))
