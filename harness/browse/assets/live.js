@@ -15,7 +15,7 @@ const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first r
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const MOST_EMPTY = 5; // an empty chart disappears if none of so many points has a value for it
 const END_MS = 5000; // time to read how the run ended
-const APART = 56; // least distance between two marks of a logarithmic axis
+const APART = { across: 56, up: 24 }; // least distance between two marks of a logarithmic axis
 const AXIS = 18; // height of the title of an axis
 const HEIGHT = 200, TRIED_HEIGHT = 320, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -261,7 +261,8 @@ function axisOf(values, isLog, from, to) {
   const high = Math.max(...values) * (isLog ? 1.2 : 1.06);
   const share = (value) => (isLog ? Math.log(value / low) / Math.log(high / low) : value / high);
   const at = (value) => from + share(value) * (to - from);
-  const isApart = (value, i, all) => i === 0 || Math.abs(at(value) - at(all[i - 1])) >= APART;
+  const least = from > to ? APART.up : APART.across;
+  const isApart = (value, i, all) => i === 0 || Math.abs(at(value) - at(all[i - 1])) >= least;
   const most = Math.max(3, Math.floor(Math.abs(to - from) / 90));
   const plain = ticks(low, high, most).filter((value) => value >= low);
   const choices = isLog ? [[1, 2, 5], [1, 3], [1]].map((steps) => logTicks(low, high, steps)) : [];
