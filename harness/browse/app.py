@@ -194,7 +194,7 @@ def _plotly() -> Response:
 
 
 async def _missing(_: Request, __: Exception) -> Response:
-    text = "This page or folder does not exist. The folder may have been renamed: a run's folder loses `.partial` at the end."
+    text = "This page or folder does not exist. The folder may have been renamed: a run's folder loses the suffix .partial at the end."
     return HTMLResponse(render("problem.html", title="Not found", text=text), 404)
 
 

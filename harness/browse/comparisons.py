@@ -250,7 +250,7 @@ def _table_of(changes: Sequence[tuple[str, Change]], letters: Sequence[str]) -> 
         "scale": scale.axis,
         "is_ranked": any(change.verdict is not None for _, change in changes),
         "rows": list(zip(cells(Table("", "", "", columns, rows)), more, strict=True)),
-        "folded": change_text.folded([change for _, change in changes]),
+        "folded": change_text.folded(changes),
     }
 
 

@@ -25,7 +25,7 @@ from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
-from harness.models.made import onnx_light, zoo
+from harness.models.manifest.lookup import result_name
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, RunLink, with_command
@@ -220,26 +220,19 @@ def summary(root: Path, entry: Entry) -> Summary:
         return Summary("-", one_line(e))
 
 
-_MADE = (onnx_light.PREFIX, zoo.PREFIX)
-
 _OF_MODELS = ("model", "models", "model_name", "name", "axes", "reports")
 """Keys under which the verbs store the names of models, at any depth."""
 
 
 def _models(value: object) -> Iterator[str]:
     if isinstance(value, str) and value.isprintable():  # others cannot be part of a URL
-        yield _model_name(value)
+        yield result_name(value)
     elif isinstance(value, list):
         for one in value:
             yield from _models(one)
     elif isinstance(value, Mapping):
         for key in _OF_MODELS:
             yield from _models(value.get(key))
-
-
-def _model_name(text: str) -> str:
-    """Returns the name that results have for a model. text: the name or the text of --model, such as light/squeezenet."""
-    return text.replace("/", "-", 1) if text.startswith(_MADE) else text
 
 
 def tiles_so_far(root: Path, entry: Entry) -> str:
@@ -292,10 +285,11 @@ def _sweep(content: sweep_content.Content) -> tuple[str, str]:
 def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     axes = content["axes"]
     backends = [", ".join(axes["backend"])] if axes.get("backend") else []
-    models = map(_model_name, axes.get("model", ()))
+    models = map(result_name, axes.get("model", ()))
     words = [*models, content["config"]["scenario"], *backends]
-    # A grid that has not ended, or that an older version measured, has not stored its fastest cell.
-    return " · ".join(map(str, words)), str(content.get("fastest") or "no fastest cell is stored")
+    # An older version did not store the fastest cell.
+    none = "no VALID cell so far" if "fastest" in content else "no fastest cell is stored"
+    return " · ".join(map(str, words)), str(content.get("fastest") or none)
 
 
 def _tune(content: tune_content.Content) -> tuple[str, str]:
@@ -345,7 +339,7 @@ def _advise(content: advise_content.Content) -> tuple[str, str]:
 
 
 def _bricks(content: Mapping[str, Any]) -> tuple[str, str]:
-    return ", ".join(map(_model_name, content["models"])), bricks_text.summary(content)[0]
+    return ", ".join(map(result_name, content["models"])), bricks_text.summary(content)[0]
 
 
 def _pitfalls(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -295,7 +295,7 @@ def test_a_search_is_watched_over_all_its_runs(
     assert '<a href="/live/peak.partial/night.partial">night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
     assert (
-        "night, since its first query; rates" in page
+        "night so far, rates in the last second" in page
     )  # while a run is in progress, its own numbers count
 
     async def watch() -> list[str]:

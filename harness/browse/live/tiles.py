@@ -55,7 +55,10 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
     if kinds:
         found.append(_rate("Tokens", latest("tokens", "answered"), "tokens"))
     found += _late_so_far(state)
-    found.append(_rate("Rate", latest("rate", "answered"), unit[1], _requested(state.offered)))
+    rate = latest("rate", "answered")
+    if state.is_answered and state.elapsed_s:  # the last second may lack most of its answers
+        rate = state.completed / state.elapsed_s
+    found.append(_rate("Rate", rate, unit[1], _requested(state.offered)))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
     return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 

@@ -10,6 +10,7 @@ from time import monotonic
 import anyio
 from starlette.concurrency import run_in_threadpool
 
+from harness.browse import studies
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live.heading import Heading, Step, heading, step
 from harness.browse.live.loads import Tried, tried_loads
@@ -270,11 +271,9 @@ class Watching:
         of_tiles = ""
         if past.begun is not None:
             shown = live_tiles(past.begun, past.latest)
-            of_tiles = "Since the first query; rates in the last second"
+            of_tiles = "So far, rates in the last second"
             if is_search:
-                of_tiles = (
-                    f"{_last_name(past.begun_in)}, since its first query; rates in the last second"
-                )
+                of_tiles = f"{_last_name(past.begun_in)} so far, rates in the last second"
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):
@@ -291,6 +290,8 @@ class Watching:
             past.share = max(done.share, past.share or 0.0)
             done = done._replace(share=past.share)
         about = self._heading(path, past.measured or state)
+        entry = self._index.entries().get(path)
+        stopped = entry if is_stopped and entry is not None and entry.study is not None else None
         return render(
             "panel.html",
             state=state,
@@ -314,7 +315,8 @@ class Watching:
             doubts=doubts,
             disturbance="" if verdict else disturbance,
             study=study,
-            finished=url("study" if study else "run", finished),
+            stopped=stopped and (studies.ended_early(self._index.root, stopped) or NOT_WRITTEN),
+            finished=url("study", path) if stopped else url("study" if study else "run", finished),
             path=path,
         )
 

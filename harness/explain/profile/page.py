@@ -252,7 +252,8 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
-    named = _apart(sorted(shown, key=lambda layer: -layer.latency_ns)[:_MOST_NAMED], peaks)
+    slowest_first = sorted(shown, key=lambda layer: -layer.latency_ns)
+    named = _apart(slowest_first[:_MOST_NAMED], shown, peaks)
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
@@ -282,10 +283,14 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     )
 
 
-def _apart(layers: Sequence[Layer], peaks: Peaks) -> Sequence[Layer]:
-    """Returns the layers without those whose name would overlap an earlier layer's name."""
-    places = [(log(la.intensity or 1.0), log(la.flops_per_s or 1.0)) for la in layers]
-    ends = [*places, (log(peaks.ridge), log(peaks.flops_per_s))]
+def _apart(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Sequence[Layer]:
+    """Returns the layers without those whose name would overlap an earlier layer's name. drawn: all layers in the plot."""
+
+    def place(layer: Layer) -> tuple[float, float]:
+        return log(layer.intensity or 1.0), log(layer.flops_per_s or 1.0)
+
+    places = [*map(place, layers)]
+    ends = [*map(place, drawn), (log(peaks.ridge), log(peaks.flops_per_s))]
     wide, high = (max(max(one) - min(one), 1.0) for one in zip(*ends, strict=True))
     found: list[int] = []
     for i, (x, y) in enumerate(places):

@@ -37,11 +37,19 @@ def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
     ]
 
 
-def folded(changes: Sequence[Change]) -> str:
-    """Returns the title of the collapsed changes on a page: '19 other numbers: 2 worse'."""
-    counts = {verdict: sum(c.verdict == verdict for c in changes) for verdict in (WORSE, BETTER)}
-    judged = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{counted(len({c.name for c in changes}), 'other number')}{judged and f': {judged}'}"
+def folded(changes: Sequence[tuple[str, Change]]) -> str:
+    """Returns the title of the collapsed changes on a page: '19 other numbers: 2 worse'. changes: with the letter of the
+    side, which the title names if there are several.
+    """
+    sides = list(dict.fromkeys(letter for letter, _ in changes))
+    judged = []
+    for letter in sides:
+        for verdict in (WORSE, BETTER):
+            count = sum(one == letter and change.verdict == verdict for one, change in changes)
+            if count:
+                judged.append(f"{count} {verdict}{f' for {letter}' if len(sides) > 1 else ''}")
+    number = counted(len({change.name for _, change in changes}), "other number")
+    return f"{number}{': ' if judged else ''}{', '.join(judged)}"
 
 
 def columns(other: str = "B") -> list[Column]:

@@ -3,6 +3,7 @@
 `compare` judges the runs; this page only shows the judgement.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -120,7 +121,7 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
     yield "<h2>Changes</h2>"
     yield _table(first, other)
     if others:
-        yield f"<details><summary>{escape(change_text.folded(others))}</summary>"
+        yield f"<details><summary>{escape(change_text.folded([(other, one) for one in others]))}</summary>"
         yield _table(others, other)
         yield "</details>"
 
@@ -161,6 +162,8 @@ def why(comparison: Comparison) -> str:
     if comparison.verdict is None or comparison.headline is None:
         return ""
     text = f"{words(comparison.headline.name)}: {change_text.why(comparison.headline)}"
+    if math.isinf(comparison.headline.noise):
+        text += f" Noise {comparison.noise.source}."
     return f'<p class="quiet">{escape(text)}</p>'
 
 

@@ -514,6 +514,7 @@ _WORDS = frozenset(
         "worse",
         "cold",
         "serving",
+        "so",
     )
 )
 """First words that begin with a capital letter on a page. Other first words are names or numbers."""

@@ -211,9 +211,7 @@ class PeakJob(Study[PeakOptions]):
         what = {"probe": "short run", "full": "full run"}.get(kind, kind)
         at = what if load is None else f"{what} at {show_rate(load)} {self._axis.unit}"
         most = number - 1 + len(planned_s)
-        bound = (
-            "at most" if self._best else "about"
-        )  # until a full run has passed, more runs may follow
+        bound = self._bound()
         finished = self.make_run(
             replace(config, out=self.folder / "probes" / name),
             f"run {number} of {bound} {most}: {at}",
@@ -227,7 +225,7 @@ class PeakJob(Study[PeakOptions]):
         if kind == "full" and probe["passed"] and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        bound = "at most" if self._best else "about"
+        bound = self._bound()
         left = self.time_left(self._planned_s(kind), bound) if probe["ended"] is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # A client-bound calibration does not end the search, because the search starts at half of this load, which the
@@ -236,6 +234,13 @@ class PeakJob(Study[PeakOptions]):
             what = "this run does not show whether its load can be sustained, so the search ends"
             self._check_answered(finished, what)
         return finished
+
+    def _bound(self) -> str:
+        """Returns how exact the number of runs is: more follow until a full run has passed."""
+        if self._best:
+            return "at most"
+        judged = [one["passed"] for one in self._probes if one["passed"] is not None]
+        return "at least" if judged and not any(judged) else "about"
 
     def _planned_s(self, kind: str) -> list[float]:
         """Returns the planned durations of a run of this kind and of the runs that may follow it."""

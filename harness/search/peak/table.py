@@ -349,6 +349,7 @@ def _summary(content: Content) -> Iterator[str]:
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
             failed = sum(not p["passed"] for p in judged)
             yield f"no peak yet: no full run has passed; {failed} of {counted(len(judged), 'run')} failed"
+            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""

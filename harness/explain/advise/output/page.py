@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.core.units import NS_PER_MS, counted, show_ns
 from harness.explain.advise.content import AdviceEntry, Content, Layer, Realised
@@ -80,10 +80,11 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     far = {
         one["change"]: low
         for one in ranked
-        if one["realised"] and (low := _lowest(one["realised"])) < _LEAST_GAIN
+        if one["realised"] and (low := _end(one["realised"], "low")) < _LEAST_GAIN
     }
     is_cut = bool(far) or min(realised, default=0.0) < _LEAST_GAIN
-    most = max(0.1, *realised, *(one["gain"] for one in ranked))
+    highest = (_end(one["realised"], "high") for one in ranked if one["realised"])
+    most = max(0.1, *realised, *(one["gain"] for one in ranked), *highest)
     made = bars_in_rows(
         "Advice: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
@@ -119,6 +120,7 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
         {
             "x": _LEAST_GAIN * 100,
             "y": change,
+            "name": "end",  # left out on a narrow screen (page.js)
             "text": f"to {low * 100:.0f} %",
             "showarrow": False,
             "xanchor": "right",
@@ -129,10 +131,10 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     return made._replace(data=data, layout={**made.layout, "annotations": [*cut, *ends]})
 
 
-def _lowest(measured: Realised) -> float:
-    """Returns the lower end of a gain's interval, as a share; the gain itself without an interval."""
-    low = share_saved(measured["low"]) if measured["low"] else None
-    return measured["gain"] if low is None else low
+def _end(measured: Realised, name: Literal["low", "high"]) -> float:
+    """Returns an end of a gain's interval, as a share; the gain itself without an interval."""
+    end = measured[name]
+    return share_saved(end) if end else measured["gain"]
 
 
 _BELOW_PIXELS = 6

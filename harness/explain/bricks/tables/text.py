@@ -8,6 +8,7 @@ from harness.core.units import counted, show_ns, show_percent
 from harness.explain.bricks.tables import construct
 from harness.explain.bricks.tables.construct import CLOCKS
 from harness.explain.bricks.tables.to_json import plain, to_json
+from harness.models.manifest.lookup import result_name
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading
 from harness.results.pages.plots import bars, heat_map, tall
@@ -178,7 +179,7 @@ def write_page(content: Content, folder: Path) -> Path:
 def articles(content: Content) -> list[page.Article]:
     numbers = to_json(content)
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
-    names = ", ".join(numbers["models"]) or "no model"
+    names = ", ".join(map(result_name, numbers["models"])) or "no model"
     lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
     head = [heading(["Bricks", names], Badges(doubted=bool(doubts))), *page.conclusion(lines)]
     tail = [html for table in _tables(content, numbers) for html in page.section(table, cards=True)]
@@ -197,7 +198,8 @@ def _headline(numbers: Numbers) -> str:
     text = f"{unique:,} of {counted(layers, 'layer')} are unique" if layers else "no layers"
     saved = numbers["saving"]["cpu"]
     if saved and saved["factor"] > 1:
-        text += f"; running each brick once takes {saved['factor']:.2f} x less time than the models"
+        less = show_percent(1 - 1 / saved["factor"])
+        text += f"; running each brick once takes {less} less time than the models"
     return text
 
 
@@ -211,7 +213,7 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         about = "At 1, the sum of the bricks equals the measured time."
         axes = ("", "constructed / measured")
         yield bars("Construction", about, axes, names, ratios, "group")
-    if len(names) > 1:
+    if len(names) > 2:
         shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
         about = "Share of the unique layers that two models have in common."
         yield heat_map(

@@ -360,6 +360,27 @@ def _ranked(
     return sorted(zip(found, beaten_by, strict=True), key=order)
 
 
+def _place(
+    one: Configuration,
+    better: Configuration | None,
+    first: Configuration,
+    letters: Mapping[str, str],
+) -> str:
+    """States whether a configuration is on the front, or only ties with the first one, which has better numbers."""
+    if better is not None:
+        return f"beaten by {letters[better.name]}"
+    shared = [
+        (one.numbers[name], first.numbers[name]) for name in one.numbers if name in first.numbers
+    ]
+    is_ahead = any(
+        (own.value > other.value) is own.higher_is_better and own.value != other.value
+        for own, other in shared
+    )
+    if one is first or is_ahead or one.numbers.keys() - first.numbers.keys():
+        return "on the front"
+    return f"on the front: within the noise of {letters[first.name]}"
+
+
 def _letters(
     found: Sequence[Configuration], beaten_by: Sequence[Configuration | None]
 ) -> Mapping[str, str]:
@@ -378,7 +399,7 @@ def _table(
     rows = [
         (
             f"{letters[one.name]}: {one.name}",
-            "on the front" if better is None else f"beaten by {letters[better.name]}",
+            _place(one, better, ranked[0][0], letters),
             all_linked([row for row, _ in one.runs], addresses),
             *(_cell(one.numbers.get(name)) for name in names),
         )

@@ -16,6 +16,7 @@ from harness.core.units import (
     show_rate,
     show_wait,
 )
+from harness.models.manifest.lookup import result_name
 from harness.results.numbers import Number
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading
@@ -64,7 +65,14 @@ def articles(view: View) -> list[Article]:
 
 
 def _heading(view: View) -> str:
-    words = ["Grid", ", ".join(view.labels.values()), view.content["config"]["scenario"]]
+    axes = view.content["axes"]
+    models = map(result_name, axes["model"])
+    words = [
+        "Grid",
+        ", ".join(models),
+        view.content["config"]["scenario"],
+        ", ".join(axes["backend"]),
+    ]
     return heading(words, Badges(*report.judged(view)))
 
 
