@@ -331,7 +331,8 @@ def _machine(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _cold(content: Mapping[str, Any]) -> tuple[str, str]:
-    return str(content["model"]), next(iter(cold_tables.headlines(content)))
+    first, *_ = cold_tables.headlines(content)
+    return str(content["model"]), first.partition(";")[0]
 
 
 def _advise(content: advise_content.Content) -> tuple[str, str]:

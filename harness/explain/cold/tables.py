@@ -50,7 +50,7 @@ def headlines(content: Content) -> Iterator[str]:
         started = sum(summary.one(trials, phase.key).mean for phase in summary.OUTSIDE)
         yield (
             f"{temperature:<6} first answer after {show_ns(started + first)}; {show_ns(started)} until the framework is "
-            f"imported, then {show_ns(first)}, {show_rate(first / steady)} times a steady run of {show_ns(steady)}: {parts}"
+            f"imported, then {show_ns(first)} ({parts}), {show_rate(first / steady)} times a steady run of {show_ns(steady)}"
         )
     if "failed" in content["benefit"]:
         yield f"benefit not measured: {content['benefit']['failed']}"
