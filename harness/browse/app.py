@@ -88,7 +88,7 @@ class _Browse:
         return Starlette(
             routes=[
                 page("/", lambda r: views.runs(_selection(r))),
-                page("/run/{path:path}", lambda r: views.run(r.path_params["path"])),
+                Route("/run/{path:path}", self._run),
                 page("/compare", lambda r: views.compare(_selection(r))),
                 page("/history", lambda r: views.history(_selection(r))),
                 page("/pareto", lambda r: views.pareto(_selection(r))),
@@ -114,6 +114,12 @@ class _Browse:
             return HTMLResponse(await run_in_threadpool(make, request))
 
         return Route(path, answer)
+
+    async def _run(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        if moved := await run_in_threadpool(self._watching.moved_page, path):
+            return RedirectResponse(moved)
+        return HTMLResponse(await run_in_threadpool(self._views.run, path))
 
     async def _live(self, request: Request) -> Response:
         path = request.path_params["path"]

@@ -425,6 +425,17 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
     assert "This study ended early: batch-failed: &lt;no&gt; memory" in shown
 
 
+def test_the_page_of_a_run_in_progress_leads_to_its_live_page(
+    results: Path, client: TestClient
+) -> None:
+    """Bug: it said that the run had ended before its first query, and was gone after the end."""
+    run = ResultFolder(results / "noon")
+    (run.path / "config.yaml").write_text("scenario: server\n")
+    assert client.get("/run/noon.partial").url.path == "/live/noon.partial"
+    (results / "noon.partial").rename(results / "server-moved")
+    assert client.get("/run/server.partial").url.path == "/run/server"
+
+
 def test_a_study_with_its_final_name_is_running_until_its_process_ends(
     results: Path, client: TestClient
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_percentile_near_its_bound_is_doubtful() -> None:
     assert '<dd class="reason">' in html([tile._replace(is_bad=True)])
 
 
-@pytest.mark.parametrize(("late", "is_bad"), [(20, False), (21, True)])
+@pytest.mark.parametrize(("late", "is_bad"), [(10, False), (11, True)])
 def test_the_late_queries_stand_next_to_those_that_the_slo_allows(
     late: int, *, is_bad: bool
 ) -> None:
@@ -47,7 +47,8 @@ def test_the_late_queries_stand_next_to_those_that_the_slo_allows(
     state = look(1.0, latency=latency, bounds_s=[("p99", 0.05)], planned=2010.0)
     tile = shown(state)["Late"]
     assert (tile.number, tile.is_bad) == (f"≥\u202f{late} queries", is_bad)
-    assert tile.about == "p99 allows at most 20 of 2,010"
+    # Bug: the tile allowed 20, which is 1 %, but LoadGen's early stopping allows 10.
+    assert tile.about == "p99 allows at most 10 of 2,010"
     # Of two bounds, the one that is missed by most counts, whatever their order.
     for bounds_s in ([("p50", 1.0), ("p99", 0.05)], [("p99", 0.05), ("p50", 1.0)]):
         two = look(1.0, latency=latency, bounds_s=bounds_s, planned=2010.0)

@@ -291,7 +291,8 @@ function drawTried() {
   }
   for (const value of x.marks) {
     add(svg, "line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: bottom, class: "grid" });
-    add(svg, "text", { x: x.at(value), y: TRIED_HEIGHT - 6 - AXIS, class: "tick" }, digits(value));
+    const isLast = x.at(value) > width - RIGHT - 24; // its text would be cut off
+    add(svg, "text", { x: isLast ? width - 2 : x.at(value), y: TRIED_HEIGHT - 6 - AXIS, class: isLast ? "tick left" : "tick" }, digits(value));
   }
   add(svg, "text", { x: (LEFT + width - RIGHT) / 2, y: TRIED_HEIGHT - 4, class: "tick" }, titles.x);
   if (bound !== null) {

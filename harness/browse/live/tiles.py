@@ -13,11 +13,11 @@ from harness.browse.live.points import LEAST, final_rate, final_times_s, quantil
 from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo, parse_slos
 from harness.core.registry import SCENARIOS
+from harness.core.stats import late_allowed
 from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
-from harness.results.slos.judged import most_late
 from harness.run.supervisor.metrics.course import Buckets, Snapshot, bounds_of
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
 
@@ -52,6 +52,8 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
         else:
             about = "; ".join(filter(None, (tile.about, few)))
             found.append(tile._replace(about=about))
+            if few:  # a percentile of few answers is nearly the slowest answer, so it has no colour
+                found[-1] = found[-1]._replace(is_bad=False, is_doubtful=False)
     if kinds:
         found.append(_rate("Tokens", latest("tokens", "answered"), "tokens"))
     found += _late_so_far(state)
@@ -210,7 +212,8 @@ def _most_missed(
     and 1, and their numbers of late queries. at_least: sign before a number that is a lower limit.
     """
     for percentile, late in sorted(found, key=lambda one: one[1] / (1 - one[0]))[-1:]:
-        allowed = most_late(queries, percentile)
+        # LoadGen's early stopping allows fewer than the percentile alone.
+        allowed = max(0, late_allowed(queries, percentile))
         number = counted(late, "query", "queries")
         about = f"{Slo(percentile, 0).name} allows at most {allowed:,} of {queries:,}"
         yield Tile("Late", f"{at_least if late else ''}{number}", about, late > allowed)

@@ -103,6 +103,15 @@ class Watching:
             return ""
         return str(url("study", path))
 
+    def moved_page(self, path: str) -> str:
+        """Returns the address of the page of a run that is in progress, or that has got its final name; '' for other runs."""
+        entries, finished = self._index.entries(), path.removesuffix(PARTIAL)
+        if finished != path and path not in entries and finished in entries:
+            return str(url("run", finished))
+        if finished != path and run_folder.is_in_progress(self._index.root / path):
+            return str(url("live", path))
+        return ""
+
     def check(self, path: str, *, may_have_ended: bool = False) -> None:
         """Raises Missing if the folder contains neither a run nor a search."""
         entries = self._index.entries()

@@ -173,8 +173,8 @@ def _cut_short(content: Content) -> Iterator[str]:
         return
     again = f" with --target-qps {peak:g}" if is_rate(content["unit"]) else ""
     yield (
-        f"none of the {made} runs failed at a load up to {show_percent(PROBE_TOLERANCE)} above the peak, so a higher load "
-        f"may pass: search again{again}"
+        f"the search ended after {made} runs, before a load within {show_percent(PROBE_TOLERANCE)} above the peak failed, so "
+        f"a higher load may pass: search again{again}"
     )
 
 

@@ -241,9 +241,12 @@ def _strip(
 ) -> Figure:
     """Draws one number with a row per configuration."""
     data = []
-    for one, better in _ranked(found, beaten_by):
+    ranked, letters = _ranked(found, beaten_by), _letters(found, beaten_by)
+    for one, better in ranked:
         if name in one.numbers:
             mark = _mark(one, name, name, addresses, on_front=better is None)
+            if better is None and _place(one, better, ranked[0][0], letters) != _ON_FRONT:
+                mark["marker"] = {**mark["marker"], "symbol": "circle-open-dot"}
             del mark["error_y"]
             colour = {"color": VALID if better is None else UNJUDGED}
             marker = {**mark["marker"], **colour}
@@ -252,7 +255,7 @@ def _strip(
     title = words(name)
     return Figure(
         f"{title.capitalize() if title.isalpha() else title} of each configuration",
-        "Filled: on the front. A bar shows the range of the repeats.",
+        "Filled: on the front. With a dot: on the front only within the noise. A bar shows the range of the repeats.",
         data,
         {
             "xaxis": _axis(name, found),
@@ -360,6 +363,9 @@ def _ranked(
     return sorted(zip(found, beaten_by, strict=True), key=order)
 
 
+_ON_FRONT = "on the front"
+
+
 def _place(
     one: Configuration,
     better: Configuration | None,
@@ -377,8 +383,8 @@ def _place(
         for own, other in shared
     )
     if one is first or is_ahead or one.numbers.keys() - first.numbers.keys():
-        return "on the front"
-    return f"on the front: within the noise of {letters[first.name]}"
+        return _ON_FRONT
+    return f"{_ON_FRONT}: within the noise of {letters[first.name]}"
 
 
 def _letters(
