@@ -61,7 +61,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """The cache is written only after at least this many folders were newly read."""
 
-_VERSION = [10, __version__]
+_VERSION = [11, __version__]
 """Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
@@ -81,6 +81,9 @@ _MAYBE_TEXTS = (
     "accuracy_unit",
     "energy_source",
     "framework",
+    "arrivals_sha256",
+    "slo",
+    "dataset_digest",
 )
 _LONGEST_TEXT = 500
 _LONGEST_SETTINGS = 4_000

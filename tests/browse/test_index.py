@@ -9,6 +9,7 @@ import pytest
 from harness.browse import index, within
 from harness.browse.index import Index
 from harness.errors import ConfigError
+from harness.results import database
 from tests.browse.folders import edit, golden_results
 
 
@@ -32,6 +33,20 @@ def test_the_newest_run_is_first_and_nested_folders_are_read(results: Path) -> N
     assert paths[0] == "offline"
     assert "campaign/may/server" in paths
     assert "campaign" not in paths
+
+
+def test_a_row_keeps_every_column_of_the_database(results: Path) -> None:
+    """Bug: it lacked the SLO and the digest of the data, so that History judged p99 instead of the p90 of the SLO, and Pareto
+    compared runs on different data.
+    """
+    edit(results / "server", slo="p90=1s")
+    row = Index(results).entry("server").row
+    assert row is not None
+    result = json.loads((results / "server/result.json").read_text())
+    expected = database.columns_of("server", result)
+    kept = {name: row[name] for name in database.COLUMNS if name not in ("folder", "removed")}
+    assert kept == {name: expected[name] for name in kept}
+    assert row["slo"] == "p90=1s"
 
 
 def test_runs_of_a_study_name_their_study(results: Path) -> None:

@@ -139,7 +139,7 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     if not before:
         return ""
     middle = median(before)
-    change = show_percent(newest.value / middle - 1, 1, signed=True) if middle else "-"
+    change = _change(newest.value, middle) if middle else "-"
     if len(before) < _FEWEST_BEFORE:
         is_better = (newest.value > middle) == newest.higher_is_better
         direction = "better" if is_better else "worse"
@@ -150,6 +150,12 @@ def _against(newest: Number, before: Sequence[float]) -> str:
         return f"{change}, within their range"
     is_better = (newest.value > max(before)) == newest.higher_is_better
     return f"{change}, {'better' if is_better else 'worse'} than all {len(before)}"
+
+
+def _change(value: float, middle: float) -> str:
+    """Formats a change in percent, or as a factor from a factor of two on, because +1,471 % is easily misread."""
+    ratio = value / middle
+    return show_percent(ratio - 1, 1, signed=True) if 0.5 < ratio < 2 else f"x {ratio:.3g}"
 
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
