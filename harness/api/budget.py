@@ -70,6 +70,8 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
     verdict = "" if result.is_valid else f"the run is {result.verdict}: "
     for i, reason in enumerate(result.reasons):
         yield f"{'' if i else verdict}{reason.code}: {reason.text}"
+    if verdict and not result.reasons:
+        yield verdict.removesuffix(": ")
     for slo in slos:
         latency_ns = result.latency_ns.get(slo.name)
         if latency_ns is None:

@@ -288,7 +288,7 @@ def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
     models = map(result_name, axes.get("model", ()))
     words = [*models, content["config"]["scenario"], *backends]
     # An older version did not store the fastest cell.
-    none = "no VALID cell so far" if "fastest" in content else "no fastest cell is stored"
+    none = "no fastest cell so far" if "fastest" in content else "no fastest cell is stored"
     return " · ".join(map(str, words)), str(content.get("fastest") or none)
 
 

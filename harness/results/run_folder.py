@@ -152,7 +152,7 @@ def is_in_progress(folder: Path) -> bool:
     """Returns whether a process still writes the folder. Returns False for a link or a missing folder."""
     try:
         lock = os.open(folder, _FOLDER | os.O_NOFOLLOW)
-    except OSError:
+    except (OSError, ValueError):  # for example, a NUL byte in an address
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -278,7 +278,7 @@ class Study(ABC, Generic[Options]):
         """
         if not self._is_final:  # a ResultFolder holds its own lock
             return lambda: None
-        if run_folder.is_in_progress(self.folder):
+        if run_folder.is_in_progress(self.folder.resolve()):  # --out may be a link
             raise ConfigError(
                 f"{self.folder}: another process still adds runs to this folder: wait until it ends, or pass a different "
                 "--out"

@@ -294,9 +294,7 @@ def test_a_search_is_watched_over_all_its_runs(
     page = client.get("/live/peak.partial").text
     assert '<a href="/live/peak.partial/night.partial">night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
-    assert (
-        "night so far, rates in the last second" in page
-    )  # while a run is in progress, its own numbers count
+    assert "night so far:" in page  # while a run is in progress, its own numbers count
 
     async def watch() -> list[str]:
         events = Watching(Index(results)).events("peak.partial")

@@ -24,6 +24,9 @@ from harness.run.supervisor.metrics.live_counts import EDGES_NS
 NEAR = 0.9
 """From this share of its bound on, a number almost reaches the bound. The charts use the same share (live.js)."""
 
+_MOST_QUERIES = 1_000_000_000
+"""A result with more queries is not genuine, and would take minutes to judge."""
+
 UNKNOWN = "-"
 AT_LEAST = "≥\u202f"
 
@@ -213,7 +216,7 @@ def _most_missed(
     """
     for percentile, late in sorted(found, key=lambda one: one[1] / (1 - one[0]))[-1:]:
         # LoadGen's early stopping allows fewer than the percentile alone.
-        allowed = max(0, late_allowed(queries, percentile))
+        allowed = max(0, late_allowed(min(queries, _MOST_QUERIES), percentile))
         number = counted(late, "query", "queries")
         about = f"{Slo(percentile, 0).name} allows at most {allowed:,} of {queries:,}"
         yield Tile("Late", f"{at_least if late else ''}{number}", about, late > allowed)

@@ -104,11 +104,14 @@ class Watching:
         return str(url("study", path))
 
     def moved_page(self, path: str) -> str:
-        """Returns the address of the page of a run that is in progress, or that has got its final name; '' for other runs."""
+        """Returns the address of the live page if a run is in progress, and of the run's page if `path` is its name before it
+        ended; '' in all other cases.
+        """
         entries, finished = self._index.entries(), path.removesuffix(PARTIAL)
         if finished != path and path not in entries and finished in entries:
             return str(url("run", finished))
-        if finished != path and run_folder.is_in_progress(self._index.root / path):
+        is_known = path in entries or "/" not in path
+        if finished != path and is_known and run_folder.is_in_progress(self._index.root / path):
             return str(url("live", path))
         return ""
 
@@ -280,9 +283,10 @@ class Watching:
         of_tiles = ""
         if past.begun is not None:
             shown = live_tiles(past.begun, past.latest)
-            of_tiles = "So far, rates in the last second"
+            rates = "" if past.begun.is_answered else ", rates in the last second"
+            of_tiles = f"So far{rates}"
             if is_search:
-                of_tiles = f"{_last_name(past.begun_in)} so far, rates in the last second"
+                of_tiles = f"{_last_name(past.begun_in)} so far{rates}"
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):

@@ -67,7 +67,7 @@ def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> P
         REPORT.measuring(options.out, "ort", subject.model.name) as new,
         tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary,
     ):
-        _measure(open_job(options, subject, Path(temporary)), new.path)
+        _measure(open_job(options, subject, Path(temporary), new.path), new.path)
     return new.final
 
 

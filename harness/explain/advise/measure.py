@@ -174,7 +174,7 @@ def _layers(
         left_s = (time.monotonic() - begun_s) / done * (total - done)
         counts = f"{done} of {total} measurements"
         job.progress.show("layers", share=done / total, details=[counts], left_s=left_s)
-        run_folder.note_progress(job.folder, f"layers: {counts}, about", started_s, left_s)
+        run_folder.note_progress(job.noted, f"layers: {counts}, about", started_s, left_s)
 
     layer_times, counts = bench.measure(
         parts,

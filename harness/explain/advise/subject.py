@@ -26,9 +26,8 @@ class Job(NamedTuple):
     """A model under measurement.
     now: the current setting.
     feeds: inputs of one call, made from the dataset's first samples.
-    folder: place for temporary files.
-    report: prints a line per step.
-    report: prints the next step, and writes it for `browse`. progress: shows the progress of a step.
+    folder: place for temporary files. noted: folder for the progress.
+    report: prints the next step, and writes it to `noted` for `browse`. progress: shows the progress of a step.
     """
 
     options: AdviseOptions
@@ -40,11 +39,16 @@ class Job(NamedTuple):
     graph: Graph
     costs: Sequence[Cost]
     folder: Path
+    noted: Path
     report: Callable[[str], None]
     progress: Progress
 
 
-def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
+def open_job(
+    options: AdviseOptions, subject: Subject, folder: Path, noted: Path | None = None
+) -> Job:
+    """folder: for temporary files. noted: folder for the progress, which `browse` shows; default: `folder`."""
+    noted = noted or folder
     if subject.model.layout is not None:
         raise ConfigError(
             f"model {subject.model.name!r} has states, constants or other batch axes, which `advise` does not support: "
@@ -65,7 +69,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
     graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
 
     def report(step: str) -> None:
-        run_folder.note_progress(folder, step, None, None)
+        run_folder.note_progress(noted, step, None, None)
         if not options.quiet:
             say(step)
 
@@ -79,6 +83,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
         graph=graph,
         costs=flops.graph_costs(graph),
         folder=folder,
+        noted=noted,
         report=report,
         progress=Progress(quiet=options.quiet),
     )

@@ -101,7 +101,7 @@ def noise_of(
         drift = runs / (runs - 2)
         apart = {name: drift * most for name, most in _largest_differences(groups).items()}
         source = (
-            f"measured by {sizes}; the sides did not take turns, so the intervals are wider: up and down at least "
+            f"measured by {sizes}; the sides did not take turns, so an interval extends in each direction by at least "
             f"{drift:.3g} times the largest difference between two runs of one side"
         )
         return Noise(source, smallest, between=True, apart=apart)

@@ -333,12 +333,6 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
         "stolen": lambda row: row["cpu_steal_s"],
     }
     lines = {name: _growth(rows, at_s, counter) for name, counter in counters.items()}
-    whole, own = lines["all processes"], lines["measured process"]
-    if whole is not None and own is not None:
-        # The kernel counts the time of all processes in coarser steps, so that it may lag behind.
-        own_at = dict(zip(own["x"], own["y"], strict=True))
-        pairs = zip(whole["x"], whole["y"], strict=True)
-        whole["y"] = [max(cores, own_at.get(at_s, cores)) for at_s, cores in pairs]
     cores = [{**line, "name": name} for name, line in lines.items() if line is not None]
     if cores:
         yield _Panel(cores, {"title": "cores busy", "rangemode": "tozero"})

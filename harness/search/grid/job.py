@@ -171,6 +171,9 @@ class _GridJob(Study[Grid]):
         missing = [cell for cell in cells(self._requested) if folder_of(self.folder, cell) is None]
         for line in missing_tools(missing):
             say(line)
+        for cell in cells(self._axes):
+            if (folder := folder_of(self.folder, cell)) is not None:
+                self._rate(cell, row_of(cell, folder, self.folder))
         begun_s, left_s = time.monotonic(), None
         for number, cell in enumerate(missing, 1):
             self._progress.series(

@@ -119,7 +119,7 @@ class _RuntimesJob(Study[Plan]):
 
     def _begin(self) -> None:
         config, plan = self._config, self._options
-        self._begun_s = time.monotonic()
+        self._since_s = time.monotonic()
         self._took_s: float | None = None
         names = labels([one.model for one in plan.contests])
         self._standings = [_Standing(one, names[one.model]) for one in plan.contests]
@@ -140,7 +140,7 @@ class _RuntimesJob(Study[Plan]):
                 "comparison of backends", {**self._plain, **self._options.axes}, before
             )
             self._precisions |= stored["precisions"]
-            self._begun_s -= float(stored["took_s"])
+            self._since_s -= float(stored["took_s"])
 
     def has_measured(self) -> bool:
         return any((self.folder / RUNS).glob("*"))
@@ -161,14 +161,14 @@ class _RuntimesJob(Study[Plan]):
         done = 0
         for one in self._standings:
             done += len(one.entries)
-            deadline_s = self._begun_s + self._options.limit_s * done / cells
+            deadline_s = self._since_s + self._options.limit_s * done / cells
             try:
                 self._prepare_all(one)
                 self._rounds(one, deadline_s)
             finally:
                 self._save()
         self._raise_if_nothing_ran()
-        self._took_s = time.monotonic() - self._begun_s
+        self._took_s = time.monotonic() - self._since_s
         self._save()
         content = self.content()
         write_csv(self.folder / CSV, *table.csv_of(content))
@@ -374,7 +374,7 @@ class _RuntimesJob(Study[Plan]):
             "config": self._plain,
             "axes": plan.axes,
             "limit_s": plan.limit_s,
-            "took_s": self._took_s or time.monotonic() - self._begun_s,
+            "took_s": self._took_s or time.monotonic() - self._since_s,
             "rounds": plan.rounds,
             "precisions": self._precisions,
             "models": [one.to_json() for one in self._standings],

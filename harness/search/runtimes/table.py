@@ -130,9 +130,12 @@ def next_command(content: Mapping[str, Any]) -> str:
     no such model exists.
     """
     rounds = max(
-        (one["ahead"] or {}).get("runs_needed")
-        or (content["rounds"] if one["ended"] == "time" else 0)
-        for one in content["models"]
+        (
+            (one["ahead"] or {}).get("runs_needed")
+            or (content["rounds"] if one["ended"] == "time" else 0)
+            for one in content["models"]
+        ),
+        default=0,
     )
     made = max((cell["rounds"] for one in content["models"] for cell in one["cells"]), default=0)
     if not rounds or not made:

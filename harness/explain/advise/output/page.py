@@ -88,7 +88,7 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     made = bars_in_rows(
         "Advice: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
-        f"gain is undecided.{' Bars and lines are cut off at -100 %, and their ends are numbers.' if is_cut else ''}",
+        f"gain is undecided.{' Bars and lines are cut off at -100 %; a number beside the cut states the end.' if is_cut else ''}",
         {
             "title": "time saved, %",
             **({"range": [_LEAST_GAIN * 130, most * 110]} if is_cut else {}),

@@ -262,11 +262,7 @@ def _strip(
             "yaxis": {"title": "", "type": "category", "autorange": "reversed", "dtick": 1},
             "showlegend": False,
             # On a narrow screen, page.js shows the letters of the table.
-            "meta": {
-                "letters": {
-                    escape(name): letter for name, letter in _letters(found, beaten_by).items()
-                }
-            },
+            "meta": {"letters": {escape(one): letter for one, letter in letters.items()}},
         },
         _STRIP_REM + _ROW_REM * len(data),
     )
