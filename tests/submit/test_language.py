@@ -351,7 +351,7 @@ def test_an_audit_that_its_settings_make_short_ends_as_done(
 
     monkeypatch.setattr(execute, "start", start)
     assert execute.execute(request, tmp_path, "Offline") == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "harness: 3 of 3: Offline-TEST06 done, 0:00"
+    assert capsys.readouterr().err.splitlines()[-2] == "harness: 3 of 3: Offline-TEST06 done, 0:00"
 
 
 def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None:
