@@ -50,7 +50,7 @@ def answers(path: Path) -> None:
 def advise(path: Path) -> None:
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         (subject,) = subjects({"model": str(path)}, stack)
-        open_job(AdviseOptions(quiet=True, samples=3), subject, Path(folder))
+        open_job(AdviseOptions(quiet=True, samples=3), subject, Path(folder), Path(folder))
 
 
 def ended(arguments: list[str]) -> None:

@@ -30,6 +30,8 @@ from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 from harness.results import run_folder
 from harness.run.progress import Pace
 
+_NOTED_EVERY_S = 1.0
+"""The progress is written at most this often, because it is written between two measurements."""
 _NOW_CALLS = 20
 _PROFILED = 10
 
@@ -169,12 +171,17 @@ def _layers(
     )
 
     begun_s, started_s = time.monotonic(), time.time()
+    noted_s = begun_s
 
     def progress(done: int, total: int) -> None:
-        left_s = (time.monotonic() - begun_s) / done * (total - done)
+        nonlocal noted_s
+        now_s = time.monotonic()
+        left_s = (now_s - begun_s) / done * (total - done)
         counts = f"{done} of {total} measurements"
         job.progress.show("layers", share=done / total, details=[counts], left_s=left_s)
-        run_folder.note_progress(job.noted, f"layers: {counts}, about", started_s, left_s)
+        if now_s - noted_s >= _NOTED_EVERY_S:
+            noted_s = now_s
+            run_folder.note_progress(job.noted, f"layers: {counts}, about", started_s, left_s)
 
     layer_times, counts = bench.measure(
         parts,

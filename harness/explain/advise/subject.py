@@ -44,11 +44,8 @@ class Job(NamedTuple):
     progress: Progress
 
 
-def open_job(
-    options: AdviseOptions, subject: Subject, folder: Path, noted: Path | None = None
-) -> Job:
-    """folder: for temporary files. noted: folder for the progress, which `browse` shows; default: `folder`."""
-    noted = noted or folder
+def open_job(options: AdviseOptions, subject: Subject, folder: Path, noted: Path) -> Job:
+    """folder: for temporary files. noted: folder for the progress, which `browse` shows."""
     if subject.model.layout is not None:
         raise ConfigError(
             f"model {subject.model.name!r} has states, constants or other batch axes, which `advise` does not support: "

@@ -200,7 +200,7 @@ def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
     with ExitStack() as stack:
         (subject,) = subjects(values, stack)
         options = AdviseOptions(vary=("precision",), samples=samples, quiet=True)
-        found, _ = accuracy.int8(open_job(options, subject, tmp_path))
+        found, _ = accuracy.int8(open_job(options, subject, tmp_path, tmp_path))
     return found
 
 

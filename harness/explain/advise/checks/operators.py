@@ -71,14 +71,19 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
 
 
 _OF_MATRICES = ("Softmax", "LogSoftmax", "Hardmax")
-"""Operators that, before opset 13, see their input as a matrix: the dimensions before `axis` (default 1) are its rows."""
+"""Operators that, before _OPSET_OF_AXES, treat their input as a matrix. The product of the dimensions before `axis` (default
+1) is the number of its rows.
+"""
+_OPSET_OF_AXES = 13
+"""From this opset on, the operators of _OF_MATRICES treat one axis alone."""
 
 
 def _reference(evaluator: Any, model: Any, feeds: Mapping[str, Array]) -> list[Array]:
     """Returns the outputs of ONNX's reference implementation, which does not know the old rule of _OF_MATRICES."""
-    (proto,) = model.graph.node if len(model.graph.node) == 1 else (None,)
+    proto = model.graph.node[0]
     opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
-    if proto is None or proto.op_type not in _OF_MATRICES or opset >= OPSET_OF_AXES:
+    is_old = proto.op_type in _OF_MATRICES and opset < _OPSET_OF_AXES
+    if len(model.graph.node) > 1 or not is_old:
         return list(evaluator(model).run(None, feeds))
     axis = next((one.i for one in proto.attribute if one.name == "axis"), 1)
     name = proto.input[0]
@@ -90,10 +95,6 @@ def _reference(evaluator: Any, model: Any, feeds: Mapping[str, Array]) -> list[A
     del plain.graph.node[0].attribute[:]
     (found,) = evaluator(plain).run(None, {**feeds, name: feeds[name].reshape(rows, -1)})
     return [found.reshape(shape)]
-
-
-OPSET_OF_AXES = 13
-"""From this opset on, the operators of _OF_MATRICES treat one axis alone."""
 
 
 def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
