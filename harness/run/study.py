@@ -342,10 +342,17 @@ def show_result(
     show(text)
 
 
-def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
-    """Yields one line per doubt, with the number of runs that raised it."""
-    counts = Counter(code for codes in runs for code in set(codes))
-    yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
+def doubt_lines(runs: Sequence[Mapping[str, Any]], indent: str) -> Iterator[str]:
+    """Yields one line per doubt of `other_doubts`, with the number of runs that raised it."""
+    for code, count in other_doubts(runs).items():
+        yield f"{indent}{code} in {count} of {len(runs)} runs"
+
+
+def other_doubts(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Maps each doubt that `machine_text` does not name to the number of runs that raised it."""
+    named = _named(runs)
+    counts = Counter(code for run in runs for code in set(run["doubts"]) - named)
+    return dict(sorted(counts.items()))
 
 
 def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
@@ -362,7 +369,9 @@ def verdict_text(run: Mapping[str, Any], shared: Sequence[str], mark: str = "") 
 
 
 def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if codes := shared_doubts(runs):
+    """Yields a line with the doubts that all runs share, without those that `machine_text` names."""
+    named = _named(runs)
+    if codes := [code for code in shared_doubts(runs) if code not in named]:
         yield f"{'doubt':<12}{' '.join(codes)} in all {len(runs)} runs"
 
 
@@ -370,20 +379,24 @@ NOT_AT_REST = "not at rest"
 
 
 def machine_text(
-    runs: Sequence[Mapping[str, Any]], subject: str = "the machine was not at rest"
+    runs: Sequence[Mapping[str, Any]], subject: str = NOT_AT_REST, unit: str = "run"
 ) -> str:
     """Returns a text that states how many runs raised machine doubts, and which doubts; '' if no run raised any.
 
     runs: each contains `verdict` and `doubts`, a sequence of codes. Every run drifts if the load is too high, so
-    `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; pass NOT_AT_REST if the text
-    follows a label.
+    `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; the default follows the label
+    `machine`. unit: name of one run.
     """
-    doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
+    doubted = sum(map(bool, map(_machine_doubts, runs)))
     if not doubted:
         return ""
-    codes = ", ".join(sorted(frozenset().union(*doubted)))
-    where = f" in {len(doubted)} of {counted(len(runs), 'run')}" if len(runs) > 1 else ""
-    return f"{subject}{where} ({codes})"
+    where = f" in {doubted} of {counted(len(runs), unit)}" if len(runs) > 1 else ""
+    return f"{subject}{where} ({', '.join(sorted(_named(runs)))})"
+
+
+def _named(runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Returns the doubts that `machine_text` names."""
+    return frozenset().union(*map(_machine_doubts, runs))
 
 
 def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:

@@ -28,7 +28,7 @@ from harness.results.pages.plots import INVALID, VALID, bound_line, line, rounde
 from harness.results.pages.runs.rows import ESTIMATE
 from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
-from harness.run.study import Study, code_lines, other_reason, unfit_options
+from harness.run.study import Study, doubt_lines, machine_text, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of completed runs."""
@@ -226,7 +226,11 @@ def words(content: Content) -> list[str]:
 
 def facts(content: Content) -> Iterator[str]:
     """Yields labelled lines about the runs' doubts and the excluded runs."""
-    yield from code_lines(content["doubts"], "  doubt   ")
+    pairs = zip(content["verdicts"], content["doubts"], strict=True)
+    judged = [{"verdict": verdict, "doubts": codes} for verdict, codes in pairs]
+    if text := machine_text(judged):
+        yield f"  machine   {text}: stop other programs and repeat"
+    yield from doubt_lines(judged, "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
         kept, runs = content["left_out"].count(None), len(content["verdicts"])
         yield f"  over    {kept} of {runs} runs; left out: {', '.join(left_out)}"

@@ -524,10 +524,9 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     assert "/compare?run=later&amp;run=again" in page(client, "/study/again")
     assert f'<p class="headline">{typeset(told)}</p>' in study
     assert "The line through the mean is its 95\u00a0% interval." in study
-    assert (
-        '<dt>Doubt</dt><dd class="doubts"><span class="chip uncertain" tabindex="0">drift<' in study
-    )
-    assert "</span> in 1 of 2 runs</dd>" in study
+    where = '<dt>Machine</dt><dd class="doubts">not at rest in 1 of 2 runs '
+    assert f'{where}(<span class="chip uncertain" tabindex="0">drift<' in study
+    assert "</span>): stop other programs and repeat</dd>" in study
     assert (
         '<td data-head="number">p99</td><td class="number" data-head="geometric mean">2.50\u00a0ms</td>'
         in study

@@ -392,12 +392,13 @@ def badge(word: str) -> str:
 def _chip(word: str) -> str:
     if word in _BADGES:
         return badge(word)
-    code = CODES.get(word)
+    name = word.strip("(),:")
+    code = CODES.get(name)
     if code is None:
         return escape(word)
-    return chip(
-        word, "bad" if code.kind == Kind.REASON else "uncertain", without_markup(code.meaning)
-    )
+    kind = "bad" if code.kind == Kind.REASON else "uncertain"
+    before, _, after = word.partition(name)
+    return f"{before}{chip(name, kind, without_markup(code.meaning))}{after}"
 
 
 def chip(text: str, kind: str, tip: str = "") -> Html:
@@ -443,7 +444,10 @@ def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
 _DOUBTS = ' class="doubts"'
 """HTML attribute that colours the text of each label in `_DOUBTED`."""
 
-_DOUBTED = frozenset(("doubts", "doubt", "warning", "hole"))
+_DOUBTED = frozenset(("doubts", "doubt", "machine", "warning", "hole"))
+
+_WITH_CODES = frozenset(("doubt", "machine"))
+"""Labels of texts that contain codes."""
 
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
 """Matches a line on the screen that consists of a label, at least two spaces, and a text."""
@@ -489,7 +493,7 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
         if label == "doubt" and defined and defined[-1][0] == label:  # all doubts stand in one row
             defined[-1] = label, Html(f"{defined[-1][1]} · {with_meanings(text)}")
         elif label is not None:
-            defined.append((label, with_meanings(text) if label == "doubt" else text))
+            defined.append((label, with_meanings(text) if label in _WITH_CODES else text))
     if defined:
         yield facts(defined)
     yield from (f"<p>{_html(text)}</p>" for label, text in rows if label is None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import NOT_AT_REST, code_lines, machine_text
+from harness.run.study import doubt_lines, machine_text
 from harness.search.overhead.content import (
     AnswersEntry,
     Content,
@@ -69,9 +69,9 @@ def facts(content: Content) -> Iterator[str]:
     yield from _throughput(content["throughput"])
     yield from _answers(content["answers"])
     yield from _differences(content["described"])
-    yield from code_lines([run["doubts"] for run in content["runs"]], f"{'doubt':<12}")
-    if text := machine_text(content["runs"], NOT_AT_REST):
-        yield f"{'machine':<12}{text}"
+    if text := machine_text(content["runs"]):
+        yield f"{'machine':<12}{text}: stop other programs and measure again"
+    yield from doubt_lines(content["runs"], f"{'doubt':<12}")
 
 
 def headline(content: Content) -> str:

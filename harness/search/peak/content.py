@@ -19,6 +19,8 @@ class Probe(Attainment):
     """Code of the reason why the run ended the search; None if the run did not end it."""
     queries: int
     """Number of planned queries, or of answered queries if the run ended the search."""
+    answered: NotRequired[int | None]
+    """Number of answered queries; absent in results of earlier versions."""
     late: int | None
     """Number of queries that exceeded the SLO's bound."""
     latency_ns: Mapping[str, Any] | None

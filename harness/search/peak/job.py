@@ -267,6 +267,7 @@ class PeakJob(Study[PeakOptions]):
             passed=self._judge.passed(finished, kind, late, allowed or 0) if judged else None,
             ended=ended.code if ended is not None else None,
             queries=planned if ended is None else answered(queries),
+            answered=answered(queries),
             late=late,
             latency_ns=result["latency_ns"],
             scheduled_per_s=throughput.get("scheduled"),

@@ -10,7 +10,7 @@ from harness.results.evidence.stages import reported_percentile
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.results.slos.shown import has_several, met_text
 from harness.results.steady.shown import NOT_STEADY
-from harness.run.study import machine_text, shared_doubts, shared_lines
+from harness.run.study import NOT_AT_REST, machine_text, shared_doubts, shared_lines
 from harness.search import token_times
 from harness.search.peak.content import Content, Probe
 from harness.search.peak.search import PROBE_TOLERANCE, RUNS
@@ -35,6 +35,9 @@ MOST_LOADS = 2
 OTHER_RATE = 0.01
 """The offered rate is printed next to a peak if it differs from the requested rate by at least this share."""
 
+_UNREST = f"the machine was {NOT_AT_REST}"
+"""Beginning of the warning about the machine. It is also the beginning in peak.json of earlier versions."""
+
 _SHOWN_KIND = {"probe": "short"}
 """Kinds of run that are shown under a different name than in peak.json, because `probe` is also a verb."""
 
@@ -42,8 +45,8 @@ _SHOWN_KIND = {"probe": "short"}
 def warnings(content: Content) -> Iterator[str]:
     """Yields warnings about the rate, or about a search that found no rate. content: the content of peak.json."""
     if content["peak"] is None:
-        if text := machine_text(content["probes"]):
-            yield f"{text}, and may reach a rate without this: stop other programs and search again"
+        if text := machine_text(content["probes"], _UNREST):
+            yield f"{text}: stop other programs and search again, because a load may pass without them"
         return
     run = confirming_run(content)
     if _is_idle(run, content):
@@ -150,8 +153,8 @@ def _unrest(run: Probe, content: Content) -> Iterator[str]:
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
         yield (
-            f"{machine_text(probes)}, and may reach a higher rate: stop other programs and search "
-            "again"
+            f"{machine_text(probes, _UNREST)}: stop other programs and search again, because a higher load may pass "
+            "without them"
         )
         yield from _model_text(run, content)
 
@@ -248,7 +251,7 @@ def probes_table(content: Content) -> Table:
             [
                 *(number, _SHOWN_KIND.get(probe["kind"], probe["kind"]), probe["load"]),
                 *([probe["scheduled_per_s"]] if has_rate else []),
-                *(probe["queries"], _late(probe)),
+                *(_queries(probe), _late(probe)),
                 *(latency_ns.get("p50"), latency_ns.get(percentile)),
                 *more_cells(probe),
                 *([met_text(probe)] if is_judged else []),
@@ -257,6 +260,14 @@ def probes_table(content: Content) -> Table:
             ]
         )
     return Table("probes", "Runs of the search", "", heads, rows)
+
+
+def _queries(probe: Probe) -> Cell:
+    """Returns the number of queries. If late queries ended the run, returns the number of answered and planned queries."""
+    answered, planned = probe.get("answered"), probe["queries"]
+    if answered is None or HOPELESS not in probe["reasons"]:
+        return planned
+    return f"{answered:,} of {planned:,}"
 
 
 def _late(probe: Probe) -> Cell:
@@ -337,7 +348,7 @@ def _summary(content: Content) -> Iterator[str]:
         fastest_ns = content.get("fastest_ns")
         if fastest_ns is not None:
             yield out_of_reach(content["slo"], fastest_ns)
-            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
+            yield from _warned(content)
             return
         failed_at = [p["load"] for p in content["probes"] if p["passed"] is False]
         least = min((load for load in failed_at if load is not None), default=None)
@@ -345,11 +356,11 @@ def _summary(content: Content) -> Iterator[str]:
             # A warning advises what to do about the machine.
             end = ", on a machine that was not at rest" if content["warnings"] else ": raise --slo"
             yield f"no full run passed, down to {show_rate(least)} {unit}{end}"
-            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
+            yield from _warned(content)
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
             failed = sum(not p["passed"] for p in judged)
             yield f"no peak yet: no full run has passed; {failed} of {counted(len(judged), 'run')} failed"
-            yield from (f"{'warning':<12}{text}" for text in content["warnings"])
+            yield from _warned(content)
         return
     run, peak = confirming_run(content), peak_text(content)
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""
@@ -365,5 +376,12 @@ def _summary(content: Content) -> Iterator[str]:
     yield from _steadiness(run)
     if content["ended_early"] is not None:
         yield f"{'ended early':<12}{content['ended_early']}"
+    yield from _warned(content)
+
+
+def _warned(content: Content) -> Iterator[str]:
+    """Yields the warnings with their labels."""
+    about_machine = _UNREST.removesuffix(NOT_AT_REST)
     for text in content["warnings"]:
-        yield f"{'warning':<12}{text}"
+        label = "machine" if text.startswith(_UNREST) else "warning"
+        yield f"{label:<12}{text.removeprefix(about_machine)}"

@@ -39,18 +39,14 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     command, facts = table.next_command(content), [*table.facts(one)]
-    limits = [
-        (label, page.with_meanings(text) if label == "doubt" else text)
-        for label, text in facts
-        if label in _QUALIFY
-    ]
+    limits = [f"{label:<12}{text}" for label, text in facts if label in _QUALIFY]
     state = _state(one)
     head = [
         heading(["Runtimes", content["scenario"], one["model"]], _badges(one)),
         page.headline(table.headline(one)),
         *(['<p class="quiet">The ranked runs are VALID.</p>'] if state != "INVALID" else []),
         page.command_html(content["command"]),
-        *([page.facts(limits)] if limits else []),
+        *page.labelled(limits),
     ]
     tail = [
         *page.section(with_intervals(table.table_of(one)), cards=True),

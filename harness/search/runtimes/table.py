@@ -12,7 +12,7 @@ from harness.results.compare.compare import BETTER, SAME
 from harness.results.numbers import SPEEDS
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, show_cell
-from harness.run.study import NOT_AT_REST, code_lines, machine_text
+from harness.run.study import doubt_lines, machine_text
 from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
@@ -299,12 +299,12 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if one["ended"] == "time":
         yield "time limit", "the time limit ended the rounds: run the command after `next`"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
-    if text := machine_text(runs, NOT_AT_REST):
+    if text := machine_text(runs):
         yield (
             "machine",
             f"{text}: runtimes were compared within each round, so their order holds for a machine as busy as this one",
         )
-    for line in code_lines([run["doubts"] for run in runs], ""):
+    for line in doubt_lines(runs, ""):
         yield "doubt", line
 
 

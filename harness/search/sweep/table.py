@@ -11,7 +11,6 @@ from harness.results.pages.tables import Cell, Table, aligned, columns, without_
 from harness.results.slos.shown import attainment, has_several, met_text
 from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
-    NOT_AT_REST,
     is_client_bound,
     machine_text,
     other_reason,
@@ -302,6 +301,8 @@ def _highest(points: Sequence[Point], highest: float, state: str, left: int) -> 
 def _limits(content: Content) -> Iterator[str]:
     """Yields the doubts that all points share, and signs that the machine rather than the model was the limit."""
     points, slo = content["points"], content["slo"]
+    if text := machine_text(points):
+        yield f"{'machine':<12}{text}: stop other programs and sweep again"
     yield from shared_lines(points)
     if unusable := [show_rate(p["rate_per_s"]) for p in points if not is_usable(p)]:
         yield (
@@ -312,8 +313,6 @@ def _limits(content: Content) -> Iterator[str]:
     if met:
         rates = ", ".join(show_rate(p["rate_per_s"]) for p in met)
         yield f"{'steady':<12}the runs at {rates} queries/s were not steady: a longer run may miss the SLO"
-    if text := machine_text(points, NOT_AT_REST):
-        yield f"{'machine':<12}{text}: stop other programs and sweep again"
     missed = [p for p in points if "slo-missed" in p["reasons"]]
     first = min(missed, key=lambda p: p["rate_per_s"], default=None)
     bound = leading(parse_slos(slo or ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.core.config.parse import parse_slo
 from harness.core.units import counted
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import NOT_AT_REST, code_lines, machine_text
+from harness.run.study import doubt_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
 from harness.search.tune.content import Content, FinalistEntry, GainEntry, LayoutEntry, RunEntry
 from harness.search.tune.decision import ALIKE_PLANS
@@ -204,12 +204,12 @@ def conclusion(content: Content, *, below_headline: bool = False) -> Iterator[st
     if not _is_said_by_gain(content):
         yield _sure(content)
     yield from _warnings(content)
-    if text := machine_text(_judged(content), NOT_AT_REST):
+    if text := machine_text(_judged(content)):
         yield (
             f"{'machine':<12}{text}: plans were compared within each round, so their order holds for a "
             "machine as busy as this one; on an idle machine a different plan may be the best"
         )
-    yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
+    yield from doubt_lines(_judged(content), f"{'doubt':<12}")
 
 
 def _is_said_by_gain(content: Content) -> bool:

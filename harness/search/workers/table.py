@@ -9,7 +9,6 @@ from harness.core.stats import LEVEL, mean_half_width
 from harness.core.units import counted, show_bytes, show_ns, show_percent
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import (
-    NOT_AT_REST,
     machine_text,
     shared_doubts,
     shared_lines,
@@ -87,9 +86,9 @@ def workers_table(content: Content) -> Table:
 def facts(content: Content) -> Iterator[str]:
     """Yields labelled lines about the machine and the cost of a cache in which every request misses."""
     rows = content["workers"]
-    yield from shared_lines(rows)
-    if text := machine_text(rows, NOT_AT_REST):
+    if text := machine_text(rows):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
+    yield from shared_lines(rows)
     if content["misses"] is not None:
         yield f"{'worst case':<12}{_worst(content['misses'])}"
 

@@ -238,8 +238,8 @@ def test_doubt_about_the_machine_keeps_a_slow_backend_for_a_second_round(
     _, content = swept(Backends(speeds, doubted=("litert",)), *THREE)
     assert cells(content)["litert"]["rounds"] == 2
     out = capsys.readouterr().out
-    rest = "not at rest in 2 of 8 runs (busy-machine)"
-    assert rest in out
+    rest = "not at rest in 2 of 8 runs "
+    assert f"{rest}(busy-machine)" in out
     head, _, tail = Path("r/runtimes.html").read_text().partition("<table")
     assert rest in head  # bug: the page showed the limits of the conclusion below the table
     assert rest not in tail

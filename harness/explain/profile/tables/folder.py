@@ -25,7 +25,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
 from harness.results.run_files import read_files, reading_run
-from harness.run.study import NOT_AT_REST, machine_text
+from harness.run.study import machine_text, other_doubts
 
 PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
 TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
@@ -89,9 +89,9 @@ def headline(profiled: Profiled) -> Iterator[str]:
     if run:
         answer = run.get("answer", "not stored by the version that made this profile") or "none"
         yield f"answer      {answer}  ({run['scenario']}, {run['verdict']}, not profiled)"
-        yield from (f"  doubt   {code}" for code in run["doubts"])
-        if disturbed := machine_text([run], NOT_AT_REST):
+        if disturbed := machine_text([run]):
             yield f"{'machine':<12}{disturbed}: stop other programs and profile again"
+        yield from (f"  doubt   {code}" for code in other_doubts([run]))
     else:
         yield "answer      none: the query level was not requested"
     if profiled.level is not None:

@@ -1,16 +1,17 @@
 """Draws the page of `runs --pareto`, which shows the configurations that no other one of the same task beats."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.units import counted, show_percent
 from harness.results.evidence.between_runs import EXTREME, SMALLEST_CHANGE
 from harness.results.numbers import Number
 from harness.results.pages.heading import subject
-from harness.results.pages.page import Article, Figure, Html, aligned_table
+from harness.results.pages.page import Article, Figure, Html, aligned_table, counted_codes
 from harness.results.pages.plots import UNJUDGED, VALID
 from harness.results.pages.runs.configurations import (
     Configuration,
@@ -47,6 +48,10 @@ _MOST_NAMED = 12
 
 _STRIP_REM, _ROW_REM = 5.0, 1.7
 """Height of the axis of a plot with a row per configuration, and of a row."""
+
+_FRONT, _UNDECIDED, _BEATEN = "on the front", "undecided", "beaten"
+_SYMBOLS = {_FRONT: "circle", _UNDECIDED: "diamond-open", _BEATEN: "circle-open"}
+"""Maps the state of a configuration to its mark in a plot."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 
@@ -88,12 +93,46 @@ def _tasks(rows: Sequence[Row]) -> Mapping[tuple[str, ...], list[Member]]:
 _INTRODUCTION = (
     '<p class="quiet">A task has the VALID runs with the same work on one machine. Repeats of a configuration (model, '
     "backend and settings) are one row with the median and the range of the runs. A configuration is on the front "
-    "unless another one is better in a measured number and worse in none. A difference within the noise is a tie.</p>"
+    "unless another one is better in a measured number and worse in none. Undecided: another one has better numbers, but "
+    "the difference is within the noise.</p>"
 )
 _READING = (
-    "A plot compares two numbers. A filled mark is on the front of all numbers; an open mark is beaten. A bar shows "
-    "the range of the repeats. A dashed line is the front of the medians of the two numbers, without ties."
+    "A plot compares two numbers. A filled mark is on the front of all numbers; a diamond is undecided; an open circle "
+    "is beaten. A bar shows the range of the repeats. A dashed line is the front of the medians of the two numbers."
 )
+
+
+class _Placed(NamedTuple):
+    """A configuration and its place among the configurations of its task."""
+
+    one: Configuration
+    letter: str
+    state: str
+    """_FRONT, _UNDECIDED or _BEATEN."""
+    rival: str
+    """Letter of the configuration that beats this one or ties with it; '' on the front."""
+
+    @property
+    def about(self) -> str:
+        words = {_UNDECIDED: " against ", _BEATEN: " by "}.get(self.state, "")
+        return f"{self.state}{words}{self.rival}"
+
+
+def _placed(found: Sequence[Configuration]) -> list[_Placed]:
+    """Returns the configurations, those on the front first, and on it the best by the first number."""
+    beaten_by = _beaten_by(found, Noise(found))
+    ranked = _ranked(found, beaten_by)
+    first = ranked[0][0]
+    letters = {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
+    placed = []
+    for one, better in ranked:
+        state, rival = _FRONT, ""
+        if better is not None:
+            state, rival = _BEATEN, letters[better.name]
+        elif _only_ties(one, first):
+            state, rival = _UNDECIDED, letters[first.name]
+        placed.append(_Placed(one, letters[one.name], state, rival))
+    return sorted(placed, key=lambda each: list(_SYMBOLS).index(each.state))
 
 
 def _beaten_by(configurations: Sequence[Configuration], noise: Noise) -> list[Configuration | None]:
@@ -136,20 +175,19 @@ def _title(_key: Sequence[str], members: Sequence[Member]) -> str:
 def _summary(members: Sequence[Member]) -> Sequence[str]:
     """Returns the cells of a task in the overview."""
     found = gathered(members)
-    front = [
-        one.name
-        for one, better in zip(found, _beaten_by(found, Noise(found)), strict=True)
-        if better is None
-    ]
-    named = ", ".join(front[:NAMED_MODELS]) + (", …" if len(front) > NAMED_MODELS else "")
-    return (str(len(members)), str(len(found)), f"{len(front)}: {named}")
+    placed = _placed(found)
+    cells = []
+    for state in (_FRONT, _UNDECIDED):
+        names = [each.one.name for each in placed if each.state == state]
+        cells.append(", ".join(names[:NAMED_MODELS]) + (", …" if len(names) > NAMED_MODELS else ""))
+    return (str(len(members)), str(len(found)), *cells)
 
 
 _PAGE = Overview(
     "Pareto: the configurations that no other configuration beats",
     _INTRODUCTION,
     _READING,
-    ("task", "VALID runs", "configurations", "on the front"),
+    ("task", "VALID runs", "configurations", _FRONT, _UNDECIDED),
     _summary,
     _title,
     lambda member: member[0],
@@ -162,19 +200,20 @@ _PAGE = Overview(
 
 def _article(key: Sequence[str], members: Sequence[Member], addresses: Addresses) -> Article:
     found = gathered(members)
-    noise = Noise(found)
-    beaten_by = _beaten_by(found, noise)
-    front = sum(one is None for one in beaten_by)
-    best = (
-        "one configuration beats the others" if front == 1 < len(found) else f"{front} on the front"
-    )
+    placed = _placed(found)
+    counts = Counter(each.state for each in placed)
+    best = f"{counts[_FRONT]} {_FRONT}"
+    if counts[_UNDECIDED]:
+        best += f", {counts[_UNDECIDED]} {_UNDECIDED}"
+    elif counts[_FRONT] == 1 < len(found):
+        best = "one configuration beats the others"
     about = (
         f"{counted(len(members), 'VALID run')} of {counted(len(found), 'configuration')} on {key[-1]}: {best}. "
-        f"{_ties(found, noise)}"
+        f"{_ties(found, Noise(found))}"
     )
     head = [f"<h1>{escape(_title(key, members))}</h1>", f'<p class="quiet">{escape(about)}</p>']
-    figures = list(_figures(found, beaten_by, addresses))
-    return Article(head, figures, [_table(found, beaten_by, addresses)])
+    figures = list(_figures(placed, addresses))
+    return Article(head, figures, [_table(placed, addresses)])
 
 
 def _ties(found: Sequence[Configuration], noise: Noise) -> str:
@@ -184,8 +223,8 @@ def _ties(found: Sequence[Configuration], noise: Noise) -> str:
         return ""
     if all(noise.is_known(name) for name, kind in kinds.items() if kind != "exact"):
         return (
-            "A difference is a tie within its 95 % interval, which follows from the spread of the repeats, and below "
-            f"{show_percent(SMALLEST_CHANGE)}."
+            "A difference counts above its 95 % interval, which follows from the spread of all repeats of this task, and "
+            f"above {show_percent(SMALLEST_CHANGE)}."
         )
     rate, body, tail = (f"{EXTREME[kind] + 1:g}" for kind in ("rate", "body", "tail"))
     return (
@@ -194,16 +233,13 @@ def _ties(found: Sequence[Configuration], noise: Noise) -> str:
     )
 
 
-def _figures(
-    found: Sequence[Configuration],
-    beaten_by: Sequence[Configuration | None],
-    addresses: Addresses,
-) -> Iterator[Figure]:
+def _figures(placed: Sequence[_Placed], addresses: Addresses) -> Iterator[Figure]:
     """Yields a plot per pair of numbers that differ; if only one number differs, a plot of this number; nothing for a
     single configuration, whose axis would make its noise look large.
     """
-    if len(found) < 2:
+    if len(placed) < 2:
         return
+    found = [each.one for each in placed]
     names = [
         name
         for name in _names(found)
@@ -211,17 +247,13 @@ def _figures(
         if len({one.numbers[name].value for one in found if name in one.numbers}) > 1
     ]
     for x, y in combinations(names, 2):
-        both = [
-            (one, better is None)
-            for one, better in zip(found, beaten_by, strict=True)
-            if x in one.numbers and y in one.numbers
-        ]
+        both = [each for each in placed if x in each.one.numbers and y in each.one.numbers]
         if len(both) > 1:
-            data = [_mark(one, x, y, addresses, on_front=on_front) for one, on_front in both]
+            data = [_mark(each, x, y, addresses) for each in both]
             yield Figure(
                 f"{words(y)} against {words(x)}",
                 "Filled: on the front of all numbers. Dashed: the front of the medians of these two.",
-                [*data, _front([one for one, _ in both], x, y)],
+                [*data, _front([each.one for each in both], x, y)],
                 {
                     "xaxis": _axis(x, found),
                     "yaxis": _axis(y, found),
@@ -230,47 +262,38 @@ def _figures(
             )
     if len(names) < 2:
         name = next(iter(names), _names(found)[0])
-        yield _strip(found, beaten_by, name, addresses)
+        yield _strip(placed, name, addresses)
 
 
-def _strip(
-    found: Sequence[Configuration],
-    beaten_by: Sequence[Configuration | None],
-    name: str,
-    addresses: Addresses,
-) -> Figure:
+def _strip(placed: Sequence[_Placed], name: str, addresses: Addresses) -> Figure:
     """Draws one number with a row per configuration."""
     data = []
-    ranked, letters = _ranked(found, beaten_by), _letters(found, beaten_by)
-    for one, better in ranked:
-        if name in one.numbers:
-            mark = _mark(one, name, name, addresses, on_front=better is None)
-            if better is None and _place(one, better, ranked[0][0], letters) != _ON_FRONT:
-                mark["marker"] = {**mark["marker"], "symbol": "circle-open-dot"}
+    for each in placed:
+        if name in each.one.numbers:
+            mark = _mark(each, name, name, addresses)
             del mark["error_y"]
-            colour = {"color": VALID if better is None else UNJUDGED}
+            colour = {"color": VALID if each.state == _FRONT else UNJUDGED}
             marker = {**mark["marker"], **colour}
             error = {**mark["error_x"], **colour}
-            data.append({**mark, "y": [escape(one.name)], "marker": marker, "error_x": error})
+            data.append({**mark, "y": [escape(each.one.name)], "marker": marker, "error_x": error})
     title = words(name)
     return Figure(
         f"{title.capitalize() if title.isalpha() else title} of each configuration",
-        "Filled: on the front. With a dot: on the front only within the noise. A bar shows the range of the repeats.",
+        "Filled: on the front. Diamond: undecided. Open circle: beaten. A bar shows the range of the repeats.",
         data,
         {
-            "xaxis": _axis(name, found),
+            "xaxis": _axis(name, [each.one for each in placed]),
             "yaxis": {"title": "", "type": "category", "autorange": "reversed", "dtick": 1},
             "showlegend": False,
             # On a narrow screen, page.js shows the letters of the table.
-            "meta": {"letters": {escape(one): letter for one, letter in letters.items()}},
+            "meta": {"letters": {escape(each.one.name): each.letter for each in placed}},
         },
         _STRIP_REM + _ROW_REM * len(data),
     )
 
 
-def _mark(
-    one: Configuration, x: str, y: str, addresses: Addresses, *, on_front: bool
-) -> dict[str, Any]:
+def _mark(each: _Placed, x: str, y: str, addresses: Addresses) -> dict[str, Any]:
+    one = each.one
     numbers = [one.numbers[name] for name in (x, y)]
     newest = one.runs[0][0]
     texts = [
@@ -286,7 +309,7 @@ def _mark(
         "hovertemplate": "%{text}<extra></extra>",
         "name": escape(one.name),
         "mode": "markers",
-        "marker": {"symbol": "circle" if on_front else "circle-open", "size": 10},
+        "marker": {"symbol": _SYMBOLS[each.state], "size": 10},
         "meta": {"links": [addresses(newest)]},
     }
 
@@ -359,18 +382,10 @@ def _ranked(
     return sorted(zip(found, beaten_by, strict=True), key=order)
 
 
-_ON_FRONT = "on the front"
-
-
-def _place(
-    one: Configuration,
-    better: Configuration | None,
-    first: Configuration,
-    letters: Mapping[str, str],
-) -> str:
-    """States whether a configuration is on the front, or only ties with the first one, which has better numbers."""
-    if better is not None:
-        return f"beaten by {letters[better.name]}"
+def _only_ties(one: Configuration, first: Configuration) -> bool:
+    """Returns whether the first configuration is at least as good in every number and better in one, so that only the
+    noise keeps this one on the front.
+    """
     shared = [
         (one.numbers[name], first.numbers[name]) for name in one.numbers if name in first.numbers
     ]
@@ -378,38 +393,34 @@ def _place(
         (own.value > other.value) is own.higher_is_better and own.value != other.value
         for own, other in shared
     )
-    if one is first or is_ahead or one.numbers.keys() - first.numbers.keys():
-        return _ON_FRONT
-    return f"{_ON_FRONT}: within the noise of {letters[first.name]}"
+    has_more = bool(one.numbers.keys() - first.numbers.keys())
+    return not (one is first or is_ahead or has_more)
 
 
-def _letters(
-    found: Sequence[Configuration], beaten_by: Sequence[Configuration | None]
-) -> Mapping[str, str]:
-    """Maps the name of each configuration to its letter."""
-    ranked = _ranked(found, beaten_by)
-    return {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
-
-
-def _table(
-    found: Sequence[Configuration],
-    beaten_by: Sequence[Configuration | None],
-    addresses: Addresses,
-) -> str:
-    names, ranked = _names(found), _ranked(found, beaten_by)
-    letters = _letters(found, beaten_by)
+def _table(placed: Sequence[_Placed], addresses: Addresses) -> str:
+    names = _names([each.one for each in placed])
+    doubts = [_doubts(each.one) for each in placed]
     rows = [
         (
-            f"{letters[one.name]}: {one.name}",
-            _place(one, better, ranked[0][0], letters),
-            all_linked([row for row, _ in one.runs], addresses),
-            *(_cell(one.numbers.get(name)) for name in names),
+            f"{each.letter}: {each.one.name}",
+            each.about,
+            all_linked([row for row, _ in each.one.runs], addresses),
+            *(_cell(each.one.numbers.get(name)) for name in names),
+            *([counted_codes(codes, "doubt", "uncertain")] if any(doubts) else []),
         )
-        for one, better in ranked
+        for each, codes in zip(placed, doubts, strict=True)
     ]
-    heads = ("configuration", "front", "runs", *map(words, names))
+    heads = ["configuration", "front", "runs", *map(words, names)]
     is_number = [False] * 3 + [True] * len(names)
+    if any(doubts):
+        heads.append("doubts")
+        is_number.append(False)
     return aligned_table(heads, rows, is_number, cards=True, sortable=True)
+
+
+def _doubts(one: Configuration) -> Sequence[str]:
+    """Returns the doubts of all runs; none for a row of runs.sqlite, which has none."""
+    return sorted({code for row, _ in one.runs for code in (row.get("doubts") or "").split()})
 
 
 def _cell(number: Number | None) -> str:

@@ -12,6 +12,7 @@ from harness.results.numbers import Number
 from harness.results.optimal_batch import GAIN
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, without_empty
+from harness.run.study import machine_text, other_doubts
 from harness.search.grid.cells.cells import Cell, Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
@@ -124,7 +125,7 @@ def made(view: View) -> Iterator[str]:
 def judged(view: View) -> tuple[str, bool]:
     """Returns VALID if a cell is ranked, otherwise INVALID, and whether there is a doubt."""
     return "VALID" if view.ranked else "INVALID", any(
-        one.startswith("doubt") for one in facts(view)
+        one.startswith(("doubt", "machine")) for one in facts(view)
     )
 
 
@@ -138,8 +139,9 @@ def facts(view: View) -> Iterator[str]:
         )
         yield f"{label:<12}{text}"
     for note in _notes(view):
-        if note.startswith("doubt: "):
-            yield f"{'doubt':<12}{note.removeprefix('doubt: ')}"
+        label, _, text = note.partition(": ")
+        if label in ("machine", "doubt"):
+            yield f"{label:<12}{text}"
 
 
 def _name(view: View, one: Cell | Row) -> str:
@@ -206,9 +208,11 @@ def _notes(view: View) -> Iterator[str]:
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
     notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
     notes += [f"no energy: {why}" for why in _each(r.no_energy for r in view.rows)]
-    doubts = [code for row in view.rows for code in row.doubts]
-    run = sum(not row.absent for row in view.rows)
-    notes += [f"doubt: {code} in {doubts.count(code)} of {run} cells" for code in _each(doubts)]
+    cells = [{"verdict": r.verdict, "doubts": r.doubts} for r in view.rows if not r.absent]
+    if text := machine_text(cells, unit="cell"):
+        notes.append(f"machine: {text}: stop other programs and measure again")
+    doubts = other_doubts(cells).items()
+    notes += [f"doubt: {code} in {count} of {len(cells)} cells" for code, count in doubts]
     crowded = sum(
         row.threads == 1 and (row.cpu_over_wall or 1.0) < _LEAST_SHARE for row in view.rows
     )
