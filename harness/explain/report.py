@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.core import files
 from harness.core.console import say, show
+from harness.core.shown.private import own_command
 from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
 from harness.results import run_folder
 from harness.results.run_folder import ResultFolder
@@ -65,6 +66,8 @@ class Report(NamedTuple):
         new.finish(newest=False)
 
     def save(self, content: Content, folder: Path) -> None:
+        if (command := own_command(Path(self.file).stem)) is not None:
+            content = {"command": command, **content}
         files.write_json(folder / self.file, content)
 
     def read(self, path: Path) -> Content:

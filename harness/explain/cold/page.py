@@ -15,7 +15,6 @@ from harness.results.pages.plots import bars_in_rows
 from harness.results.pages.tables import Cell, Table, show_cell, with_intervals
 
 PAGE = "cold.html"
-_ALL = (*summary.OUTSIDE, *summary.PHASES)
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -35,10 +34,11 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bars = {f"{t}": row[t] for t in (COLD, WARM) if row[t]}
     if bars:
         yield phases(
-            "The first answer, by phase",
-            "Mean time of each phase from the start of the process: with the file on the disk only, and in the page cache.",
+            "After the import of the framework",
+            "Mean time of each phase of the first answer: with the file on the disk only, and in the page cache.",
             bars,
         )
+        yield started(bars)
     if len(content["starts"]) > 1:
         yield phases(
             "The first answer, by format",
@@ -48,7 +48,6 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
                 for one in content["starts"]
                 if one[COLD] or one[WARM]
             },
-            summary.PHASES,
         )
     if any(one["rounds"] for one in content["sharing"]):
         yield sharing(content["sharing"])
@@ -71,22 +70,31 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def phases(
-    title: str, about: str, trials: Mapping[str, Any], drawn: Sequence[summary.Phase] = _ALL
-) -> Figure:
-    """Draws phases as bars. trials: trials by bar name, from top to bottom. drawn: the phases, which follow one another;
-    by default, all from the start of the process.
-    """
-    times = [
-        {phase: summary.one(one, phase.key) for phase in summary.OUTSIDE}
-        | dict(summary.phase_times(one))
-        for one in trials.values()
-    ]
+def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
+    """Draws the phases after the import as bars. trials: trials by bar name, from top to bottom."""
+    times = [dict(summary.phase_times(one)) for one in trials.values()]
     series = {
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]
-        for phase in drawn
+        for phase in summary.PHASES
     }
     return bars_in_rows(title, about, {"title": "time, ms"}, list(trials), series, "stack")
+
+
+def started(trials: Mapping[str, Any]) -> Figure:
+    """Draws the first answer from the start of the process. trials: as in `phases`."""
+    series: dict[str, Sequence[float]] = {
+        phase.title: [summary.one(one, phase.key).mean / NS_PER_MS for one in trials.values()]
+        for phase in summary.OUTSIDE
+    }
+    series["after the import"] = [summary.total(one).mean / NS_PER_MS for one in trials.values()]
+    return bars_in_rows(
+        "From the start of the process",
+        "The start and the import take the same time for every model of the framework.",
+        {"title": "time, ms"},
+        list(trials),
+        series,
+        "stack",
+    )
 
 
 def badges(content: Mapping[str, Any]) -> Badges:

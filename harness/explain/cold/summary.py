@@ -60,8 +60,21 @@ def phase_times(trials: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Phase, Es
 
 
 def total(trials: Sequence[Mapping[str, Any]]) -> Estimate:
-    """Estimates the time of the first answer, in ns."""
-    return estimate([sum(trial[f"{p.key}_ns"] or 0 for p in PHASES) for trial in trials])
+    """Estimates the time of the first answer after the import, in ns."""
+    return estimate(_totals(trials))
+
+
+def _totals(trials: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [sum(trial[f"{p.key}_ns"] or 0 for p in PHASES) for trial in trials]
+
+
+def saving(cold: Sequence[Mapping[str, Any]], warm: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    """Estimates the time in ns that the page cache saves after the import, from the pairs of a cold and a warm trial.
+    Returns None without at least two pairs.
+    """
+    if len(cold) != len(warm) or len(cold) < 2:
+        return None
+    return estimate([a - b for a, b in zip(_totals(cold), _totals(warm), strict=True)])
 
 
 def loading(trials: Sequence[Mapping[str, Any]]) -> Estimate:

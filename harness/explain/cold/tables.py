@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from harness.core.stats import LEVEL
 from harness.core.units import counted, show_bytes, show_ns, show_percent, show_rate
 from harness.explain.cold import summary
 from harness.explain.cold.benefit.estimate import Constants, pays
@@ -50,8 +51,10 @@ def headlines(content: Content) -> Iterator[str]:
         started = sum(summary.one(trials, phase.key).mean for phase in summary.OUTSIDE)
         yield (
             f"{temperature:<6} first answer after {show_ns(started + first)}; {show_ns(started)} until the framework is "
-            f"imported, then {show_ns(first)} ({parts}), {show_rate(first / steady)} times a steady run of {show_ns(steady)}"
+            f"imported, then {show_ns(first)} (of which {parts}), {show_rate(first / steady)} times a steady run of "
+            f"{show_ns(steady)}"
         )
+    yield from _page_cache(row)
     if "failed" in content["benefit"]:
         yield f"benefit not measured: {content['benefit']['failed']}"
     fetch = content["fetch"]
@@ -60,6 +63,22 @@ def headlines(content: Content) -> Iterator[str]:
         yield f"fetch  {show_ns(fetch['ns'])} for {show_bytes(fetch['bytes'])}, {rate:.3g} GB/s, before the first answer"
     else:
         yield f"fetch  not measured: {fetch['absent']}"
+
+
+def _page_cache(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the difference between cold and warm starts with its interval."""
+    found = summary.saving(row[COLD], row[WARM])
+    if found is None or found.half is None:
+        return
+    low_ns, high_ns = found.mean - found.half, found.mean + found.half
+    interval = f"({show_percent(LEVEL)}: {show_ns(low_ns)} to {show_ns(high_ns)})"
+    if low_ns <= 0 <= high_ns:
+        text = f"not shown to change the time after the import {interval}: more --trials may decide"
+    elif found.mean > 0:
+        text = f"saves {show_ns(found.mean)} of the time after the import {interval}"
+    else:
+        text = f"adds {show_ns(-found.mean)} to the time after the import, which other work may cause {interval}"
+    yield f"{'page cache':<12}{text}"
 
 
 def rounded(shares: Mapping[str, float]) -> Iterator[tuple[str, float]]:

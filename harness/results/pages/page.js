@@ -248,7 +248,7 @@ function narrowed(layout, data) {
 
 /* Returns the trace with a short name in the legend, so that a legend above a panel fits into one line. */
 function named(trace) {
-  return narrow.matches && trace.name ? { ...trace, name: trace.name.replace(/ process(es)?$/, "") } : trace;
+  return narrow.matches && trace.name ? { ...trace, name: trace.name.replace(/^(measured|all) process(es)?$/, "$1") } : trace;
 }
 
 /* Returns the least width of a heat map in pixels, at which neither names nor numbers overlap. */

@@ -446,9 +446,6 @@ _DOUBTS = ' class="doubts"'
 
 _DOUBTED = frozenset(("doubts", "doubt", "machine", "warning", "hole"))
 
-_WITH_CODES = frozenset(("doubt", "machine"))
-"""Labels of texts that contain codes."""
-
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
 """Matches a line on the screen that consists of a label, at least two spaces, and a text."""
 
@@ -493,10 +490,21 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
         if label == "doubt" and defined and defined[-1][0] == label:  # all doubts stand in one row
             defined[-1] = label, Html(f"{defined[-1][1]} · {with_meanings(text)}")
         elif label is not None:
-            defined.append((label, with_meanings(text) if label in _WITH_CODES else text))
+            defined.append((label, _with_codes(label, text)))
     if defined:
         yield facts(defined)
     yield from (f"<p>{_html(text)}</p>" for label, text in rows if label is None)
+
+
+def _with_codes(label: str, text: str) -> str:
+    """Returns a text in which codes are chips. A text about the machine has its codes between the first parentheses."""
+    if label == "doubt":
+        return with_meanings(text)
+    before, opened, rest = text.partition("(")
+    codes, closed, after = rest.partition(")")
+    if label != "machine" or not closed:
+        return text
+    return Html(f"{escape(before)}{opened}{with_meanings(codes)}{closed}{escape(after)}")
 
 
 _CLAUSE = re.compile(r"; (?![^(]*\))")
@@ -668,7 +676,7 @@ def address(target: Path, page: Path) -> str | None:
 
 def anchor(text: str, address: str) -> str:
     """Returns a link. address: already escaped for a URL."""
-    return Html(f'<a href="{escape(address)}">{escape(text)}</a>')
+    return Html(f'<a href="{escape(address)}">{_html(text)}</a>')
 
 
 def digits(values: Array) -> list[float]:

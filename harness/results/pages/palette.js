@@ -5,7 +5,7 @@ const PLACES = {
   issue_delay: 0, "issue delay": 0, queue: 1, gather: 4, infer: 2, postprocess: 3, complete: 5,
   ort: 0, openvino: 1, tensorflow: 2, torch: 3, litert: 4, tract: 5, ncnn: 6, mnn: 7,
   "read from the disk": 0, deserialise: 1, "optimise graph, prepack weights": 2, "rest of the load": 3,
-  "prepare the input": 4, "first run": 5, "start of the process": 6, "import of the framework": 7,
+  "prepare the input": 4, "first run": 5, "start of the process": 6, "import of the framework": 7, "after the import": 2,
   fp32: 0, bf16: 1, int8: 2, fp16: 3,
   answered: 0, requested: 1, "measured process": 0, "all processes": 6, "other programs": 6, stolen: 1, "taken by the host": 1,
 };

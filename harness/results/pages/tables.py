@@ -81,7 +81,7 @@ def with_intervals(shown: Table) -> Table:
         unit = heads[-1].unit
         for row, cell in zip(rows, cells, strict=True):
             if cell is not None:
-                row[-1] = f"{show_cell(row[-1], unit)} ± {show_cell(cell, head.unit)}"
+                row[-1] = f"{show_cell(row[-1], unit)} ±\u00a0{show_cell(cell, head.unit)}"
     return shown._replace(columns=heads, rows=rows)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.core.config.parse import parse_slo
 from harness.core.units import counted
+from harness.results.compare.change_text import show_factors
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import doubt_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
@@ -19,6 +20,7 @@ def lines(content: Content, folder: Path) -> Iterator[str]:
     yield f"{head(content).upper()}  {'  '.join(words)}".rstrip()
     for table in tables(content):
         yield ""
+        yield table.title
         yield from aligned(table.columns, table.rows)
     yield ""
     yield from conclusion(content)
@@ -51,9 +53,7 @@ def _layouts(content: Content) -> Table:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
-    heads = columns(
-        f"bare loops: instances x threads | batch [count] | {aim.what}, predicted [{aim.unit}] | "
-    )
+    heads = columns(f"instances x threads | batch [count] | {aim.what}, predicted [{aim.unit}] | ")
     rows: list[list[Cell]] = []
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
         ended = f"no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
@@ -63,7 +63,7 @@ def _layouts(content: Content) -> Table:
         for one in content["layouts"]
         if one["failed"]
     ]
-    return Table("layouts", "Layouts measured", "", heads, rows)
+    return Table("layouts", "Layouts, predicted from bare loops", "", heads, rows)
 
 
 def name_of(one: LayoutEntry) -> str:
@@ -73,7 +73,7 @@ def name_of(one: LayoutEntry) -> str:
 def _finalists(content: Content) -> Table:
     aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
     heads = columns(
-        f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio]"
+        f"plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio]"
         f"| {predicted.what}, predicted [{predicted.unit}] | "
     )
     rows: list[list[Cell]] = []
@@ -85,7 +85,8 @@ def _finalists(content: Content) -> Table:
         if is_kept and one["is_default"]:
             marks.append("<- keep")
         if one["plan"] == content["taken"] and is_kept:
-            marks.append("in tuned.yaml, not shown to be better")
+            why = "best mean" if one["plan"] == content["best"] else "simpler"
+            marks.append(f"{why}, in tuned.yaml")
         elif one["plan"] == content["taken"]:
             marks.append("<- closest" if missed else "<- taken")
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
@@ -99,14 +100,14 @@ def _finalists(content: Content) -> Table:
                 "  ".join(marks),
             ]
         )
-    return Table("finalists", "Plans judged", "", heads, rows)
+    return Table("finalists", "Plans, judged by LoadGen", "", heads, rows)
 
 
 def against(gain: GainEntry | None) -> str:
     """Formats the factor of a gain with its interval."""
     if gain is None:
         return "-"
-    return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
+    return show_factors(gain["ratio"], gain["low"], gain["high"])
 
 
 def headline(content: Content) -> str:
@@ -235,8 +236,6 @@ def _gain(content: Content) -> str:
     if over is None:
         why = default["failed"] or "too few rounds measured both plans"
         return f"not measured for {default['plan']}, the plan without tuning: {why}"
-    format_ = ".3f" if over["high"] < 10 else ".3g"
-    span = f"{over['low']:{format_}} to {over['high']:{format_}}"
     if is_unproven(content):
         is_only = _is_only_to_meet(content, default)
         gain = content["best_over_second"]
@@ -245,11 +244,11 @@ def _gain(content: Content) -> str:
             why = f": {_why_best(content, taken, default['plan'], gain)}"
         advice = "but only its mean meets the SLO" if is_only else "so keep your present options"
         return (
-            f"not shown, {advice}: {taken} is {span} times as good as "
+            f"not shown, {advice}: {taken} is {against(over)} as good as "
             f"{default['plan']}, the plan without tuning ({over['rounds']} rounds){why}"
         )
     return (
-        f"{taken} is {over['ratio']:.3f} times ({span}) as good as {default['plan']}, the plan "
+        f"{taken} is {against(over)} as good as {default['plan']}, the plan "
         f"without tuning: {aim.what} {aim.show(_means(content)[taken])}"
     )
 
@@ -264,13 +263,10 @@ def _sure(content: Content) -> str:
     if taken != best:
         return f"{'sure':<12}{best} and {taken} differ by at most {ALIKE_PLANS * 100:g} % (95 % interval): the simpler one is taken"
     if gain["low"] > 1:
-        return (
-            f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
-            f"95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds"
-        )
+        return f"{'sure':<12}{best} is {against(gain)} as good as the next, {second} ({gain['rounds']} rounds)"
     return (
-        f"{'sure':<12}no difference seen between {best} and {second} "
-        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds): {_why_best(content, best, second, gain)}"
+        f"{'sure':<12}no difference seen: {best} is {against(gain)} as good as {second} ({gain['rounds']} rounds); "
+        f"{_why_best(content, best, second, gain)}"
     )
 
 

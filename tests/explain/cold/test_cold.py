@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from harness.cli.main import main
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
-from harness.explain.cold import summary
+from harness.explain.cold import summary, tables
 from harness.explain.cold.formats.starts import FORMATS, Absent, find
-from harness.explain.cold.page import _with_shares, phases
+from harness.explain.cold.page import _with_shares, phases, started
 from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start
 from harness.models.manifest.lookup import load_model
@@ -141,14 +142,49 @@ def test_a_stopped_command_keeps_only_the_finished_trials(
 
 
 def test_the_bars_begin_at_the_start_of_the_process_like_the_headline() -> None:
-    """Bug: the headline counted from the start of the process, but the bars began after the import."""
-    drawn = phases("", "", {"cold": [TRIAL]})
+    """Bugs: the headline counted from the start of the process, but the bars began after the import; in one plot of
+    both, the phases after the import were too small to see.
+    """
+    drawn = started({"cold": [TRIAL]})
     names = [trace["name"] for trace in drawn.data]
-    assert names[:2] == ["start of the process", "import of the framework"]
+    assert names == ["start of the process", "import of the framework", "after the import"]
     keys = [phase.key for phase in (*summary.OUTSIDE, *summary.PHASES)]
     times: dict[str, Any] = TRIAL
     whole_ns = sum(times[f"{key}_ns"] or 0 for key in keys)
     assert sum(trace["x"][0] for trace in drawn.data) == pytest.approx(whole_ns / 1e6, rel=1e-4)
+    after = phases("", "", {"cold": [TRIAL]})
+    own_ns = sum(times[f"{phase.key}_ns"] or 0 for phase in summary.PHASES)
+    assert sum(trace["x"][0] for trace in after.data) == pytest.approx(own_ns / 1e6, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("warm_ns", "told"),
+    [
+        (
+            (100, 110, 105),
+            r"saves 1\.90 us of the time after the import \(95 %: 1\.89 us to 1\.91 us\)",
+        ),
+        (
+            (1900, 2100, 2000),
+            r"not shown to change the time after the import .*: more --trials may decide",
+        ),
+        (
+            (9000, 9100, 9200),
+            r"adds 7\.10 us to the time after the import, which other work may cause .*",
+        ),
+    ],
+    ids=["saves", "undecided", "adds"],
+)
+def test_the_gain_of_the_page_cache_has_its_interval(warm_ns: tuple[int, ...], told: str) -> None:
+    """Bug: a warm start was slower than a cold start, and no line mentioned it."""
+    none = dict.fromkeys((f"{phase.key}_ns" for phase in summary.PHASES), 0)
+    base = {"process_ns": 1, "framework_ns": 1, "steady_ns": 1, "framework": "ort", **none}
+    cold = [{**base, "first_ns": ns} for ns in (2000, 2010, 2000)]
+    warm = [{**base, "first_ns": ns} for ns in warm_ns]
+    row = {"cold": cold, "warm": warm, "backend": "ort"}
+    content = {"starts": [row], "benefit": {}, "fetch": {"absent": "-"}}
+    (line,) = (one for one in tables.headlines(content) if one.startswith("page cache"))
+    assert re.fullmatch(rf"page cache +{told}", line)
 
 
 def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -> None:

@@ -116,4 +116,7 @@ def test_an_interval_stands_in_the_cell_of_its_number() -> None:
         Table("t", "t", "", heads, [["load", 2e6, 5e5, 0.5], ["run", 1e3, None, None]])
     )
     assert [head.name for head in shown.columns] == ["phase", "cold", "share"]
-    assert list(map(list, shown.rows)) == [["load", "2.00 ms ± 500 us", 0.5], ["run", 1e3, None]]
+    assert list(map(list, shown.rows)) == [
+        ["load", "2.00 ms ±\u00a0500 us", 0.5],
+        ["run", 1e3, None],
+    ]

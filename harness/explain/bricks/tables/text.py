@@ -103,8 +103,8 @@ def _structure(models: Numbers) -> Table:
         for name, model in models.items()
     ]
     heads = columns(
-        "model | layers [count] | unique [share] | bricks [count] | unique [count] | alone [share] "
-        "| bricks, published [count] | alone [share]"
+        "model | layers [count] | unique layers [share] | bricks [count] | unique bricks [count] | alone [share] "
+        "| bricks, published [count] | alone, published [share]"
     )
     about = (
         "alone: share of the layers in bricks of one layer, by this rule and by the published rule"
@@ -150,8 +150,8 @@ def _summary(numbers: Numbers) -> Iterator[str]:
         if error := numbers["errors"][plain(clock)]:
             yield (
                 f"{'error':<12}{clock_name}: mean {show_percent(error['mean'], 1)}, "
-                f"worst {error['worst_ratio']:.3f} ({error['worst']}), "
-                f"geometric mean of the ratios {error['geometric_mean']:.3f}"
+                f"worst {_beyond(error['worst_ratio'])} ({error['worst']}), "
+                f"geometric mean {_beyond(error['geometric_mean'])}"
             )
     if saved := numbers["saving"]["cpu"]:
         yield (
@@ -174,6 +174,11 @@ def _short(operators: Sequence[str]) -> str:
 def write_page(content: Content, folder: Path) -> Path:
     """Writes the page and returns its path. Raises PluginUnavailable if plotly is not installed."""
     return page.write(articles(content), "Bricks", folder / PAGE, script_in=folder)
+
+
+def _beyond(ratio: float) -> str:
+    """Returns how far the sum of the bricks lies above the measured time."""
+    return show_percent(ratio - 1, 1, signed=True)
 
 
 def articles(content: Content) -> list[page.Article]:

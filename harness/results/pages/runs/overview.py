@@ -98,10 +98,13 @@ def first_articles(
 
 
 def _top(page: Overview, articles: Sequence[Article]) -> list[str]:
-    """Returns the heading of the page and its explanation, also of the plots if an article has any."""
+    """Returns the heading of the page and its folded explanation, also of the plots if an article has any."""
     has_plots = any(article.figures for article in articles)
-    reading = [f'<p class="quiet">{page.reading}</p>'] if has_plots else []
-    return [f"<h1>{page.heading}</h1>", page.introduction, *reading]
+    reading = f'<p class="quiet">{page.reading}</p>' if has_plots else ""
+    folded = (
+        f"<details><summary>How to read this page</summary>{page.introduction}{reading}</details>"
+    )
+    return [f"<h1>{page.heading}</h1>", folded]
 
 
 def _single(

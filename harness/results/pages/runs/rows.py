@@ -1,6 +1,7 @@
 """Reads rows of the database of runs: the load, the numbers and the name of each run."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -12,7 +13,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_folder
 from harness.results.numbers import Number, deciding_number
 from harness.results.numbers import numbers as numbers_of
-from harness.results.pages.page import Html, address, anchor
+from harness.results.pages.page import Html, address, anchor, whole
 from harness.results.pages.words import words
 
 Row = Mapping[str, Any]
@@ -92,9 +93,13 @@ def reports_in(results: Path, page: Path) -> Addresses:
 
 
 def linked(row: Row, addresses: Addresses) -> str:
-    """Returns the name of a run, with a link to the run's page if the page exists."""
+    """Returns the name of a run, with a link to the run's page if the page exists. A date does not break at its hyphens."""
     found = addresses(row)
-    return named(row) if found is None else anchor(named(row), found)
+    name = Html(_DATE.sub(lambda date: whole(date[0]), escape(named(row))))
+    return name if found is None else anchor(name, found)
+
+
+_DATE = re.compile(r"^\d{4}-\d\d-\d\d(?= )")
 
 
 def all_linked(rows: Sequence[Row], addresses: Addresses) -> Html:
