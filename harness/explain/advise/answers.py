@@ -26,13 +26,10 @@ from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top, 
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
 from harness.explain.pieces.lower_bound import critical_path
+from harness.explain.profile.tables.tables import CONTENDED
 from harness.models.graph import flops
 from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
-
-CONTENDED = 1.2
-"""If a single thread's wall time exceeds its CPU time by this factor, other processes must have used the thread's core.
-"""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))

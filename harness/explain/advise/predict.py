@@ -202,7 +202,7 @@ def _needs(setting: Setting, accuracy: AccuracyCost | None) -> str:
         return f"nothing: do not use it, because {accuracy['broken']}"
     drop = accuracy.get("drop")
     if drop is None:
-        return f"whether its accuracy is acceptable: {accuracy['no_score']}"
+        return f"whether its accuracy is acceptable (not measured: {accuracy['no_score']})"
     if drop > MOST_DROP:
         return f"whether {drop:.2f} {accuracy['unit']} of {accuracy['metric']} may be lost"
     return ""

@@ -152,11 +152,10 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share in percent, or as a factor if the change or the upper end of its interval is at least a factor of
-    two.
-    """
+    """Formats a share in percent, or as a factor if the change or an end of its interval is at least a factor of two."""
+    least = min(change.change, change.low or 0.0)
     most = max(change.change, change.high or 0.0)
-    return _percent(share, as_factor=most >= 1)
+    return _percent(share, as_factor=most >= 1 or least <= SMALL - 1)
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:

@@ -234,14 +234,14 @@ def _stages(run: Evidence) -> Figure:
         means[words(stage)] = [float(spent[first:last].mean()) for first, last in ranges]
     totals_ms = [sum(times) for times in zip(*means.values(), strict=True)]
     names = [
-        f"p{last:g}<br>{show_ns(total_ms * NS_PER_MS)}"
+        f"to p{last:g}<br>{show_ns(total_ms * NS_PER_MS)}"
         for last, total_ms in zip(marks[shown][1:].tolist(), totals_ms, strict=True)
     ]
     made = bars(
         "Where the time goes",
         "Share of each stage in the time of the samples from one percentile of latency to the next"
         f"{', without the wait of all samples for their turn' if waits else ''}.",
-        ("samples up to a percentile of latency; their mean time", "share of the time, %"),
+        ("samples from one percentile to the next, with their mean time", "share of the time, %"),
         names,
         {
             stage: [100 * one / (total or 1.0) for one, total in zip(times, totals_ms, strict=True)]

@@ -116,7 +116,7 @@ def test_int8_needs_a_decision_about_its_accuracy() -> None:
     one = _by_change(record())["precision=int8"]
     assert one["needs"] == "whether its accuracy is acceptable: it could not be measured"
     unknown = _by_change(record(accuracy=accuracy(None, "random weights")))["precision=int8"]
-    assert unknown["needs"] == "whether its accuracy is acceptable: random weights"
+    assert unknown["needs"] == "whether its accuracy is acceptable (not measured: random weights)"
     costly = _by_change(record(accuracy=accuracy(0.8)))["precision=int8"]
     assert costly["needs"] == "whether 0.80 % of top1 may be lost"
 

@@ -86,7 +86,7 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
     highest = (_end(one["realised"], "high") for one in ranked if one["realised"])
     most = max(0.1, *realised, *(one["gain"] for one in ranked), *highest)
     made = bars_in_rows(
-        "Advice: predicted and realised",
+        "Settings tried: predicted and realised",
         "Share of the time saved; a negative share means slower. A thin line is the 95 % interval; if it contains 0, the "
         f"gain is undecided.{' Bars and lines are cut off at -100 %; a number beside the cut states the end.' if is_cut else ''}",
         {
@@ -224,10 +224,10 @@ def _head(advice: Content, folder: Path) -> Iterator[str]:
     for label, command in apply.commands(advice, folder):
         lines = command.replace(" && ", " &&\n")
         yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(lines)}"
-    yield from page.section(advise_report.advice_table(advice), cards=True)
 
 
 def _tail(advice: Content) -> Iterator[str]:
+    yield from page.section(advise_report.advice_table(advice), cards=True)
     yield "<h2>Questions</h2>"
     for asked in advice["questions"]:
         question = escape(f"{asked['question']} {asked['asked']}")

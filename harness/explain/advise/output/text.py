@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.core.stats import median_interval
+from harness.core.stats import LEVEL, median_interval
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.content import Content, Layer, Realised
 from harness.explain.advise.output import apply
 from harness.explain.advise.predict import CLOCKS, WITHIN, WORTH
 from harness.explain.advise.record import share_saved
+from harness.explain.profile.tables.tables import UNSTEADY
 from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
@@ -92,6 +93,11 @@ def notes(advice: Content) -> Iterator[str]:
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
             "time, because other processes used the cores, so only CPU times are compared"
         )
+    elif (ratio := measured["median_wall_ns"] / max(measured["wall_ns"], 1)) > UNSTEADY:
+        yield (
+            f"  doubt       unsteady: the median call took {ratio:.2f} times the fastest one, because other processes "
+            "may have used the cores: measure again"
+        )
     if advice["lower_bound"]["why_none"]:
         yield (
             "  doubt       measured alone, the layers take longer than the model: "
@@ -124,7 +130,7 @@ def _advice(advice: Content) -> Iterator[str]:
 
 def advice_table(advice: Content) -> Table:
     heads = columns(
-        "advice | of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
+        "setting | of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
     )
     top = advice["top"]["setting"] if advice["top"] else None
     rows: list[list[Cell]] = [
@@ -148,7 +154,7 @@ def advice_table(advice: Content) -> Table:
         told.append(
             f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted gain"
         )
-    return Table("advice", "Advice", "", heads, rows, told)
+    return Table("advice", "Settings tried", "", heads, rows, told)
 
 
 def outcome(advice: Content) -> str:
@@ -176,8 +182,8 @@ def conclusion(advice: Content) -> str:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
         return top + outcome(advice).removeprefix("* ")
     gain = show_percent(apply.realised_gain(best), 1)
-    if interval := _interval(best["realised"]):
-        gain = f"{gain} ({interval})"
+    if interval := _interval(best["realised"], signed=False):
+        gain = f"{gain} ({show_percent(LEVEL)}: {interval})"
     needs = f"; decide first {best['needs']}" if best["needs"] else ""
     return f"{best['change']} saves {gain} of the time, as measured{needs}"
 
@@ -190,12 +196,12 @@ _OUTCOMES = {
 }
 
 
-def _interval(realised: Realised | None) -> str | None:
+def _interval(realised: Realised | None, *, signed: bool = True) -> str | None:
     """Formats the gain's 95 % interval, computed from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
     ends = realised["low"], realised["high"]
-    return " to ".join(show_percent(share_saved(end), 1, signed=True) for end in ends)
+    return " to ".join(show_percent(share_saved(end), 1, signed=signed) for end in ends)
 
 
 def _layers(rows: Sequence[Layer]) -> Iterator[str]:
