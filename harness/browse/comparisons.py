@@ -33,6 +33,9 @@ from harness.results.pages.words import letter_of
 MOST_DRAWN = 6
 """The plots of a comparison show at most this many sides, because each plot reads all samples of the runs."""
 
+_MOST_NAMED = 5
+"""The facts name at most this many settings that differ."""
+
 _COLOURS = {WORSE: "reason", BETTER: "good"}
 """Maps a verdict to the class of its headline's colour."""
 
@@ -89,17 +92,11 @@ class Comparisons:
             title="Comparison",
             selection=selection,
             problems=problems,
-            workloads=self._workloads(selection.run),
+            workload=_workload(runs),
             most_drawn=MOST_DRAWN,
             **compared,
             **plotted([Article((), drawn, ())]),
         )
-
-    def _workloads(self, paths: Sequence[str]) -> Sequence[str]:
-        """Returns the workloads of the runs, each once."""
-        entries = self._index.entries()
-        rows = [entries[path].row for path in paths if path in entries]
-        return list(dict.fromkeys(" · ".join(workload(row)) for row in rows if row is not None))
 
     def _side(self, path: str) -> Sequence[FinishedRun]:
         entry = self._index.entry(path)
@@ -124,7 +121,9 @@ class Comparisons:
                 "sides": [
                     one for letter, side in sides.items() for one in self._named(letter, side)
                 ],
-                "comparisons": [_judgement(one, letter) for letter, one in made.items()],
+                "comparisons": [
+                    _judgement(one, letter, is_only=len(made) == 1) for letter, one in made.items()
+                ],
                 "refused": _refused(made),
                 "tables": _tables(made),
             }
@@ -165,12 +164,28 @@ class Comparisons:
         ]
 
 
-def _judgement(one: Comparison, letter: str) -> Mapping[str, Any]:
-    """Returns the template's values for the judgement of a side. letter: the side's letter."""
+def _workload(sides: Sequence[Sequence[FinishedRun]]) -> Sequence[str]:
+    """Returns the words of the workload that all sides share."""
+    first, *others = [workload(runs[0].result) for runs in sides] or [[]]
+    return [word for word in first if all(word in other for other in others)]
+
+
+def _settings(one: Comparison) -> Sequence[tuple[str, str]]:
+    """Returns a label and a text with the names of the first settings that differ; nothing without differences."""
+    names = [name for name, *_ in compare_report.difference_rows(one)]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    text = visible(hide(f"{', '.join(names[:_MOST_NAMED])}{more}: see the end of the page"))
+    return [("differs", text)] if names else []
+
+
+def _judgement(one: Comparison, letter: str, *, is_only: bool) -> Mapping[str, Any]:
+    """Returns the template's values for the judgement of a side. letter: the side's letter. is_only: whether A is compared
+    with this side only, so that the table of the settings stands at the end of the page.
+    """
     return {
         "letter": letter,
         "headline": _headline(one, letter) + why(one),
-        "facts": compare_report.facts(one, letter),
+        "facts": [*(_settings(one) if is_only else []), *compare_report.facts(one, letter)],
         "reasons": reasons(one, letter),
         "differences": differences(one, letter),
     }

@@ -118,6 +118,10 @@ class ResultFolder:
         return self.final
 
 
+RUN_ENDED = ": ended"
+"""End of the text of `note_progress` after a run, until the next run begins."""
+
+
 def note_progress(folder: Path, text: str, begun_s: float | None, left_s: float | None) -> None:
     """Writes what a study in progress does, and when it began and will end, for `browse`.
 

@@ -233,6 +233,7 @@ class Study(ABC, Generic[Options]):
         self._progress.series(text, self._pace.left_s(planned_s), bound)
         begun_s = time.monotonic()
         finished = self._measure(config, progress=self._progress, **how)
+        self._note_progress(f"{text}{run_folder.RUN_ENDED}", None)
         self._pace.ended(time.monotonic() - begun_s, planned_s[0])
         return finished
 

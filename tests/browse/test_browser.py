@@ -380,7 +380,7 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
             page.wait_for_timeout(500)
         link.click()
         expect(page.locator("#status")).to_have_text("In progress")
-        for text in ("Rate", "p99 latency"):
+        for text in ("Completed rate", "p99 latency"):
             expect(page.locator(".tiles")).to_contain_text(text)
         expect(page.locator("#panel")).to_contain_text(re.compile(r"about \d+\ss left"))
         page.get_by_text("Stages since the start").click()

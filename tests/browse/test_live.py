@@ -17,7 +17,7 @@ from harness.browse import index
 from harness.browse.app import make_app
 from harness.browse.index import Entry, Index
 from harness.browse.live import snapshots, watching
-from harness.browse.live.heading import heading, step
+from harness.browse.live.heading import Step, heading, step
 from harness.browse.live.past import BETWEEN_RUNS_S, Past
 from harness.browse.live.points import point_of_ended
 from harness.browse.live.snapshots import newest
@@ -200,7 +200,7 @@ def test_events_end_with_the_run(
     assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
     # Both points of the rate chart show the mean since the first query.
     assert opening["charts"]["rate"] == since["charts"]["rate"]
-    assert '<dt>Rate</dt><dd>0.00 <span class="unit">queries/s</span>' in second
+    assert '<dt>Completed rate</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     point = pointed(more)[-1]
     assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}
     assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
@@ -365,7 +365,11 @@ def test_a_step_without_a_begin_keeps_its_text(tmp_path: Path, begun_s: object) 
     noted = {"text": "run 3 of 9, about", "begun_s": begun_s, "ends_s": time.time() + 119.5}
     (tmp_path / "study").mkdir()
     (tmp_path / "study/progress.json").write_text(json.dumps(noted))
-    assert step(tmp_path, "study") == ("run 3 of 9, about 2 min left in all", None)
+    assert step(tmp_path, "study") == Step("run 3 of 9, about 2 min left in all")
+    (tmp_path / "study/progress.json").write_text(
+        json.dumps({**noted, "text": "run 9 of 9: ended", "ends_s": None})
+    )
+    assert step(tmp_path, "study") == Step("run 9 of 9: ended", has_ended=True)
 
 
 def test_an_accuracy_phase_after_a_performance_phase_is_not_drawn() -> None:

@@ -89,7 +89,7 @@ def test_a_token_run_has_its_tokens_and_token_times() -> None:
     found = shown(state, tokens=512.0)
     # Bug: the page emphasised the latency of whole answers, which no SLO limits.
     assert next(iter(found)) == "TTFT p90"
-    assert found["Tokens"].number == "512 tokens/s"
+    assert found["Answer tokens"].number == "512 tokens/s"
     assert found["TTFT p90"].is_bad
     assert found["TTFT p90"].about.startswith("above the 50 ms allowed; p50 ")
     assert not found["TPOT p99"].is_bad
@@ -119,13 +119,13 @@ def test_final_rate_of_a_query_with_several_samples_is_in_queries() -> None:
         "queries": {"samples_per_query": 8, "samples_answered": 80, "samples_issued": 80},
     }
     final = {tile.label: tile.number for tile in final_tiles(result)}
-    assert (final["Rate"], final["Answered"]) == ("100 queries/s", "10 queries")
+    assert (final["Completed rate"], final["Answered"]) == ("100 queries/s", "10 queries")
 
 
 def test_failures_stand_out_and_offline_has_no_latency() -> None:
     state = look(1.0, 5, scenario="offline", failed=2.0, latency=buckets([1.0] * 200))
     found = shown(state, rate=10.0)
-    assert [*found] == ["Rate", "Answered", "In flight", "Failed"]
+    assert [*found] == ["Completed rate", "Answered", "In flight", "Failed"]
     assert (found["Failed"].number, found["Failed"].is_bad) == ("2 samples", True)
 
 
@@ -169,4 +169,4 @@ def test_final_numbers_take_the_places_of_the_live_numbers() -> None:
     nothing = {"scenario": "server", "slo": "p99=50ms"}
     assert [tile.number for tile in final_tiles(nothing)][:3] == ["-", "-", "-"]
     offline = [tile.label for tile in final_tiles({"scenario": "offline"})]
-    assert offline == ["Rate", "Answered", "In flight", "Failed"]
+    assert offline == ["Completed rate", "Answered", "In flight", "Failed"]

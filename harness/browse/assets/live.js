@@ -435,14 +435,20 @@ events.addEventListener("end", (event) => {
   const stay = document.createElement("button");
   stay.type = "button";
   stay.textContent = "Stay here";
-  opening.append(` (opens in ${END_MS / 1000} s) `, stay);
+  const left = document.createElement("span");
+  left.setAttribute("aria-hidden", "true"); // a status is read again after each change
+  const ends = performance.now() + END_MS;
+  const count = () => { left.textContent = ` (opens in ${Math.max(1, Math.ceil((ends - performance.now()) / 1000))} s) `; };
+  count();
+  const counting = setInterval(count, 250);
+  opening.append(left, stay);
   status.className = "ended";
   status.replaceChildren(...end.childNodes, opening);
   end.remove();
   const timer = setTimeout(() => location.replace(document.getElementById("next").href), END_MS);
   // A reader who acts is still reading.
   for (const act of ["pointerdown", "keydown", "wheel"])
-    document.addEventListener(act, () => { clearTimeout(timer); opening.remove(); }, { once: true });
+    document.addEventListener(act, () => { clearTimeout(timer); clearInterval(counting); opening.remove(); }, { once: true });
 });
 events.addEventListener("open", () => {
   points.length = 0; // after a lost connection the server sends every point again

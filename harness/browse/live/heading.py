@@ -69,6 +69,8 @@ class Step(NamedTuple):
     """Number of a study's current run, and the time left. Not escaped; empty if the study did not write it."""
     share: float | None = None
     """Share of the study's time that has passed; None if its end is unknown."""
+    has_ended: bool = False
+    """Whether the current run has ended."""
 
 
 def step(root: Path, path: str) -> Step:
@@ -76,7 +78,7 @@ def step(root: Path, path: str) -> Step:
         noted = read(root, f"{path}/{run_folder.PROGRESS}")
         text, ends_s = str(noted["text"]), noted["ends_s"]
         if ends_s is None:
-            return Step(text)
+            return Step(text, has_ended=text.endswith(run_folder.RUN_ENDED))
         left_s, begun_s = max(1.0, ends_s - time()), noted.get("begun_s")
         share = None
         if isinstance(begun_s, int | float) and begun_s < ends_s:

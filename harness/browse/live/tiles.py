@@ -27,7 +27,11 @@ NEAR = 0.9
 _MOST_QUERIES = 1_000_000_000
 """A result with more queries is not genuine, and would take minutes to judge."""
 
+RATE = "Completed rate"
+"""Label of a tile, as on the page of a finished run."""
+
 UNKNOWN = "-"
+_TOKENS = "Answer tokens"
 AT_LEAST = "≥\u202f"
 
 Latest = Callable[[str, str], float | None]
@@ -58,12 +62,12 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
             if few:  # a percentile of few answers is nearly the slowest answer, so it has no colour
                 found[-1] = found[-1]._replace(is_bad=False, is_doubtful=False)
     if kinds:
-        found.append(_rate("Tokens", latest("tokens", "answered"), "tokens"))
+        found.append(_rate(_TOKENS, latest("tokens", "answered"), "tokens"))
     found += _late_so_far(state)
     rate = latest("rate", "answered")
     if state.is_answered and state.elapsed_s:  # the last second may lack most of its answers
         rate = state.completed / state.elapsed_s
-    found.append(_rate("Rate", rate, unit[1], _requested(state.offered)))
+    found.append(_rate(RATE, rate, unit[1], _requested(state.offered)))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
     return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 
@@ -84,10 +88,10 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
     found = [tile._replace(is_doubtful=False) for _, tile in times]
     if kinds:
-        found.append(_rate("Tokens", (result.get("tokens") or {}).get("output_per_s"), "tokens"))
+        found.append(_rate(_TOKENS, (result.get("tokens") or {}).get("output_per_s"), "tokens"))
     found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
     asked = (result.get("throughput_per_s") or {}).get("asked")
-    found.append(_rate("Rate", final_rate(result), unit[1], _requested(asked)))
+    found.append(_rate(RATE, final_rate(result), unit[1], _requested(asked)))
     per_query = 1 if scenario.all_at_once else queries.get("samples_per_query") or 1
     answered, failed, issued = (
         queries.get(f"samples_{name}") or 0 for name in ("answered", "failed", "issued")
@@ -117,7 +121,7 @@ def _counts(
 
 
 def _requested(per_s: float | None) -> str:
-    return "" if per_s is None else f"{show_rate(per_s)} requested"
+    return "" if per_s is None else f"of {show_rate(per_s)} requested"
 
 
 def _percentile(times: Buckets) -> Percentile:

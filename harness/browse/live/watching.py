@@ -17,7 +17,7 @@ from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
-from harness.browse.live.tiles import final_tiles, live_tiles
+from harness.browse.live.tiles import RATE, UNKNOWN, final_tiles, live_tiles
 from harness.browse.studies import WITH_LINKS, read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
@@ -45,6 +45,7 @@ MOST_OTHER = 0.1
 """The page warns if other programs use more than this share of the cores."""
 
 BETWEEN_RUNS = "loading the next run"
+JUDGING = "judging the run that has ended"
 STARTING = "starting"
 GONE = "its folder was renamed or removed"
 MEASURING = "measuring"
@@ -104,10 +105,13 @@ class Watching:
         return str(url("study", path))
 
     def moved_page(self, path: str) -> str:
-        """Returns the address of the live page if a run is in progress, and of the run's page if `path` is its name before it
-        ended; '' in all other cases.
+        """Returns the address of the live page if a run is in progress, of the run's page if `path` is its name before it
+        ended, and of the study's page if the folder has a study and no run; '' in all other cases.
         """
         entries, finished = self._index.entries(), path.removesuffix(PARTIAL)
+        entry = entries.get(path)
+        if entry is not None and entry.study is not None and entry.row is None:
+            return str(url("study", path))
         if finished != path and path not in entries and finished in entries:
             return str(url("run", finished))
         is_known = path in entries or "/" not in path
@@ -264,7 +268,7 @@ class Watching:
 
     def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
         finished = path.removesuffix(PARTIAL)
-        verdict = reason = study = None
+        verdict = outcome = study = None
         doubts, is_search = "", past.run not in ("", path) or self._is_search(path)
         is_between = problem == BETWEEN_RUNS
         is_stopped = is_between and not run_folder.is_in_progress(self._index.root / path)
@@ -294,14 +298,13 @@ class Watching:
                 of_tiles = f"{_last_name(ended[-1].path)}, final numbers"
         if self._ended(path) and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
-                verdict, reason, doubts, shown = self._end(finished)
+                verdict, outcome, doubts, shown = self._end(finished)
                 of_tiles = "Final numbers"
             entry = self._index.entries().get(finished)
             study = entry.study if entry is not None else None
-        done = Step() if is_stopped else step(self._index.root, path)
-        if done.share is not None:
-            past.share = max(done.share, past.share or 0.0)
-            done = done._replace(share=past.share)
+        done = Step() if is_stopped else self._step(path, past)
+        if done.has_ended and problem == BETWEEN_RUNS:
+            problem = JUDGING
         about = self._heading(path, past.measured or state)
         entry = self._index.entries().get(path)
         stopped = entry if is_stopped and entry is not None and entry.study is not None else None
@@ -324,7 +327,7 @@ class Watching:
             is_next=is_next and not verdict,
             tiles=tiles.html(shown),
             verdict=verdict,
-            reason=reason,
+            outcome=outcome,
             doubts=doubts,
             disturbance="" if verdict else disturbance,
             study=study,
@@ -333,20 +336,29 @@ class Watching:
             path=path,
         )
 
+    def _step(self, path: str, past: Past) -> Step:
+        """Returns the current step of a study, whose share of the time never becomes smaller."""
+        now = step(self._index.root, path)
+        if now.share is None and not now.has_ended:
+            return now
+        past.share = max(now.share or 0.0, past.share or 0.0) or None
+        return now._replace(share=past.share)
+
     def _heading(self, path: str, state: Snapshot | None) -> Heading:
         entries = self._index.entries()
         entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
         return heading(self._index.root, entry, state)
 
     def _end(self, path: str) -> tuple[str, str, str, Sequence[Tile]]:
-        """Returns a finished run's verdict, first reason, codes of its doubts, and tiles; '' for a missing text.
+        """Returns a finished run's verdict, its first reason or else its answer, codes of its doubts, and tiles; '' for a
+        missing text.
 
         Raises OSError or ConfigError.
         """
         row = read_row(self._index.root, path)
         result = read(self._index.root, f"{path}/{run_folder.RESULT}")
-        reason = next((one["text"] for one in result["reasons"]), "")
-        return row["verdict"], reason, row["doubts"], final_tiles(result)
+        outcome = next((one["text"] for one in result["reasons"]), row["answer"] or "")
+        return row["verdict"], outcome, row["doubts"], final_tiles(result)
 
     def _done(self, path: str) -> str:
         """Renders a study's finished runs, for a search below a plot of the loads that were tried. While a sweep searches
@@ -369,8 +381,9 @@ def _last_name(path: str) -> str:
 
 
 def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:
-    """Returns the number that the SLO judges, and the rate."""
-    return [tile for i, tile in enumerate(shown) if not i or tile.label == "Rate"]
+    """Returns the number that the SLO judges, and the rate, if they are known."""
+    pair = [tile for i, tile in enumerate(shown) if not i or tile.label == RATE]
+    return [tile for tile in pair if tile.number != UNKNOWN]
 
 
 def _disturbance(past: Past) -> str:

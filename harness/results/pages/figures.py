@@ -200,7 +200,8 @@ def stage_means(runs: Runs) -> Figure:
             for stage in run.done.edges
             if stage not in waits_of_all(run.plan.scenario)
         }
-    stages = list(dict.fromkeys(stage for one in means.values() for stage in one))
+    # A stage without time in every run, such as the queue of a closed loop, has no place on a logarithmic axis.
+    stages = list(dict.fromkeys(stage for one in means.values() for stage in one if one[stage]))
     names = [words(stage) for stage in stages]
     series = {name: [one.get(stage) for stage in stages] for name, one in means.items()}
     title, about = "Where the time goes", "Mean time of a sample in each stage."

@@ -210,6 +210,8 @@ class PeakJob(Study[PeakOptions]):
         begun = time.monotonic()
         what = {"probe": "short run", "full": "full run"}.get(kind, kind)
         at = what if load is None else f"{what} at {show_rate(load)} {self._axis.unit}"
+        if number > RUNS:
+            at += ", because no load has passed"
         most = number - 1 + len(planned_s)
         bound = self._bound()
         finished = self.make_run(
@@ -237,7 +239,7 @@ class PeakJob(Study[PeakOptions]):
 
     def _bound(self) -> str:
         """Returns how exact the number of runs is: more follow until a full run has passed."""
-        if self._best:
+        if self._best or len(self._probes) >= RUNS:
             return "at most"
         judged = [one["passed"] for one in self._probes if one["passed"] is not None]
         return "at least" if judged and not any(judged) else "about"

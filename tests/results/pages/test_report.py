@@ -94,8 +94,8 @@ def test_the_stages_of_a_plot_are_shares_below_the_mean_latency() -> None:
     names = stages.data[0]["x"]
     ordered_ns = np.sort(run.done.latency_ns)
     fastest_ns = ordered_ns[: len(ordered_ns) // 4].mean()
-    assert names[0] == f"p25<br>{show_ns(fastest_ns)}"
-    assert names[-1].startswith("p100<br>")
+    assert names[0] == f"to p25<br>{show_ns(fastest_ns)}"
+    assert names[-1].startswith("to p100<br>")
 
 
 @pytest.mark.parametrize(("most", "is_log"), [(1, True), (10**6, False)])
