@@ -259,6 +259,8 @@ def peaks(root: Path, entries: Iterable[Entry]) -> Mapping[str, tuple[str, Entry
 
 def _peak(content: peak_content.Content) -> tuple[str, str]:
     """The workload has the bound, without which a peak answers no question."""
+    if not content["finished"] and all(one["passed"] is None for one in content["probes"]):
+        return _named(content), "no load has been judged yet"
     has_peak = content["peak"] is not None
     outcome = peak_table.peak_text(content) if has_peak else peak_table.tried_text(content)
     so_far = "" if content["finished"] else "so far "

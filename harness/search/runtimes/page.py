@@ -47,11 +47,11 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
         *(['<p class="quiet">The ranked runs are VALID.</p>'] if state != "INVALID" else []),
         page.command_html(content["command"]),
         *page.labelled(limits),
+        *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     tail = [
         *page.section(with_intervals(table.table_of(one)), cards=True),
         page.facts([fact for fact in facts if fact[0] not in _QUALIFY]),
-        *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
 

@@ -290,7 +290,7 @@ def _highest(points: Sequence[Point], highest: float, state: str, left: int) -> 
     if sound is None:
         yield f"{'valid':<12}no rate{state}: every VALID rate has an INVALID rate below it"
     else:
-        yield f"{'valid':<12}{show_rate(sound)} queries/s{state}: the highest VALID rate below which no rate failed"
+        yield f"{'valid':<12}{show_rate(sound)} queries/s{state}: every rate up to it was VALID"
     rates = ", ".join(map(show_rate, holes))
     yield (
         f"{'hole':<12}VALID again at {show_rate(highest)} queries/s, although lower rates were INVALID ({rates} queries/s): "

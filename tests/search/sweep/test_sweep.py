@@ -632,7 +632,7 @@ def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     found = list(marks(content | {"highest_valid": 2500.0}))
     told = "VALID again at 2,500 queries/s, although lower rates were INVALID (1,833 queries/s): measure them again before you quote the higher rate"
     assert found[-2:] == [
-        "valid       1,000 queries/s: the highest VALID rate below which no rate failed",
+        "valid       1,000 queries/s: every rate up to it was VALID",
         f"hole        {told}",
     ]
     points[0] = {**points[0], "verdict": "INVALID"}
