@@ -413,7 +413,10 @@ def test_a_study_that_a_process_still_writes_is_running(results: Path, client: T
         in live
     )
     assert '<span class="quiet">25 %</span></li>' in page(client, "/").replace("\u00a0", " ")
+    # Bug: the address of a study as of a run said "This folder is not a run".
+    assert client.get("/run/night.partial").url.path == "/live/night.partial"
     del study  # as at the end of its process
+    assert client.get("/run/night.partial").url.path == "/study/night.partial"
     assert now not in page(client, "/")
     assert running not in page(client, "/studies")
     # Bug: the live page of a stopped study had an empty plot and numbers "so far".

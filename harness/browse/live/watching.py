@@ -109,15 +109,14 @@ class Watching:
         ended, and of the study's page if the folder has a study and no run; '' in all other cases.
         """
         entries, finished = self._index.entries(), path.removesuffix(PARTIAL)
-        entry = entries.get(path)
-        if entry is not None and entry.study is not None and entry.row is None:
-            return str(url("study", path))
         if finished != path and path not in entries and finished in entries:
             return str(url("run", finished))
         is_known = path in entries or "/" not in path
         if finished != path and is_known and run_folder.is_in_progress(self._index.root / path):
             return str(url("live", path))
-        return ""
+        entry = entries.get(path)
+        is_study = entry is not None and entry.study is not None and entry.row is None
+        return str(url("study", path)) if is_study else ""
 
     def check(self, path: str, *, may_have_ended: bool = False) -> None:
         """Raises Missing if the folder contains neither a run nor a search."""

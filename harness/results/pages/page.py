@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -392,13 +393,12 @@ def badge(word: str) -> str:
 def _chip(word: str) -> str:
     if word in _BADGES:
         return badge(word)
-    name = word.strip("(),:")
+    name = word.removesuffix(",")
     code = CODES.get(name)
     if code is None:
         return escape(word)
     kind = "bad" if code.kind == Kind.REASON else "uncertain"
-    before, _, after = word.partition(name)
-    return f"{before}{chip(name, kind, without_markup(code.meaning))}{after}"
+    return chip(name, kind, without_markup(code.meaning)) + word[len(name) :]
 
 
 def chip(text: str, kind: str, tip: str = "") -> Html:
@@ -437,7 +437,9 @@ def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
         is_new = label not in ("", above)
         above = label or above
         head = f"<dt>{escape(label[:1].upper() + label[1:])}</dt>" if is_new else ""
-        items.append(f"{head}<dd{_DOUBTS if above in _DOUBTED else ''}>{_html(text)}</dd>")
+        items.append(
+            f"{head}<dd{_DOUBTS if above in _DOUBTED else ''}>{_html(_with_codes(above, text))}</dd>"
+        )
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
@@ -445,6 +447,9 @@ _DOUBTS = ' class="doubts"'
 """HTML attribute that colours the text of each label in `_DOUBTED`."""
 
 _DOUBTED = frozenset(("doubts", "doubt", "machine", "warning", "hole"))
+
+_WITH_CODES = frozenset(("doubts", "doubt", "machine"))
+"""Labels of texts that contain codes."""
 
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
 """Matches a line on the screen that consists of a label, at least two spaces, and a text."""
@@ -488,7 +493,7 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
     defined: list[tuple[str, str]] = []
     for label, text in rows:
         if label == "doubt" and defined and defined[-1][0] == label:  # all doubts stand in one row
-            defined[-1] = label, Html(f"{defined[-1][1]} · {with_meanings(text)}")
+            defined[-1] = label, Html(f"{defined[-1][1]} · {_html(_with_codes(label, text))}")
         elif label is not None:
             defined.append((label, _with_codes(label, text)))
     if defined:
@@ -496,15 +501,27 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
     yield from (f"<p>{_html(text)}</p>" for label, text in rows if label is None)
 
 
+_GROUP = re.compile(r"\(([^()]*)\)")
+"""Matches codes in parentheses."""
+
+
 def _with_codes(label: str, text: str) -> str:
-    """Returns a text in which codes are chips. A text about the machine has its codes between the first parentheses."""
-    if label == "doubt":
-        return with_meanings(text)
-    before, opened, rest = text.partition("(")
-    codes, closed, after = rest.partition(")")
-    if label != "machine" or not closed:
+    """Returns a text in which the codes at the beginning of a doubt, or in parentheses, are chips. In other places, a word
+    such as `idle` may be a code or not.
+    """
+    if isinstance(text, Html) or label not in _WITH_CODES:
         return text
-    return Html(f"{escape(before)}{opened}{with_meanings(codes)}{closed}{escape(after)}")
+    if label == "doubt":
+        words = text.split(" ")
+        rest = [*dropwhile(CODES.__contains__, words)]
+        codes = words[: len(words) - len(rest)]
+        return Html(" ".join([*map(_chip, codes), *map(escape, rest)]))
+    parts = _GROUP.split(text)  # texts and groups in turns
+    return Html(
+        "".join(
+            f"({with_meanings(part)})" if i % 2 else escape(part) for i, part in enumerate(parts)
+        )
+    )
 
 
 _CLAUSE = re.compile(r"; (?![^(]*\))")

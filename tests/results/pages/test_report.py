@@ -479,8 +479,9 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     answer = answer_of(result)
     head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
     answered = list(page.answer(answer.headline))
-    for words in (answer.question, answer.doubts, answer.advice):
+    for words in (answer.question, answer.advice):
         assert escape(present(words)) in head
+    assert all(f'tabindex="0">{code}<' in head for code in ("busy-machine", "padded"))
     order = [*answered, "slo-missed", 'class="tiles"', 'id="doubts"', 'class="plots"']
     assert [*map(head.index, order)] == sorted(map(head.index, order))
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head

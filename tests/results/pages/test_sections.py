@@ -11,6 +11,7 @@ from harness.results.pages.page import (
     Article,
     Figure,
     article_html,
+    facts,
     labelled,
     section,
     with_meanings,
@@ -100,6 +101,23 @@ def test_equal_labels_are_shown_once_and_a_continued_line_has_none() -> None:
     assert "<dd>of the header</dd>" in html
     assert "<p>A sentence.</p>" in html
     assert "<i>" not in html
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "chips"),
+    [
+        ("doubt", "steal drift in all 2 runs", ["steal", "drift"]),
+        ("doubt", "measure again on an idle machine", []),
+        ("machine", "not at rest (steal, drift): on an idle machine", ["steal", "drift"]),
+        ("doubts", "load generator (generator-late), machine (steal)", ["generator-late", "steal"]),
+        ("steady", "steal", []),
+    ],
+)
+def test_codes_are_chips_where_codes_are_meant(label: str, text: str, chips: list[str]) -> None:
+    """Bug: the word `idle` in a sentence looked like the code `idle`."""
+    html = facts({label: text})
+    assert re.findall(r'<span class="chip uncertain" tabindex="0">([\w-]+)<', html) == chips
+    assert re.sub("<[^>]*>", "", re.sub(r'<span class="tip".*?</span>', "", html)).endswith(text)
 
 
 @pytest.mark.parametrize(
