@@ -140,6 +140,8 @@ function mark(place, layout) {
   if (Object.keys(update).length) Plotly.relayout(place, update);
 }
 
+const LABEL = { character: 7, height: 26, mark: 8 }; // of a bound and of a mark, in pixels
+
 /* Extends an axis that ends at the SLO's bound or somewhat below it, so that the bound is visible with its label. */
 function roomForBounds(place, layout) {
   const update = {};
@@ -154,6 +156,25 @@ function roomForBounds(place, layout) {
     const span = high - low;
     if (at > high - 0.08 * span && at < high + 0.6 * span) update[`${name}.range`] = [low, at + 0.1 * span];
   }
+  return Object.keys(update).length ? Plotly.relayout(place, update) : Promise.resolve();
+}
+
+/* Moves the label of a horizontal bound to the place along its line where it covers the fewest points. */
+function clearLabels(place, layout) {
+  const axis = (name) => place._fullLayout[name.replace(/^[xy]/, "$&axis")];
+  const update = {};
+  (layout.shapes || []).forEach((shape, i) => {
+    if (shape.name !== "bound" || shape.yref === "paper") return;
+    const y = axis(shape.yref || "y"), width = LABEL.character * shape.label.text.length;
+    const up = y.d2p(shape.y0), most = axis("x")._length - width;
+    const points = place._fullData.filter((trace) => (trace.yaxis || "y") === (shape.yref || "y") && trace.x && trace.y)
+      .flatMap((trace) => trace.x.map((value, k) => [axis(trace.xaxis || "x").d2p(value), y.d2p(trace.y[k])]))
+      .filter(([, at]) => at > up - LABEL.height && at < up + LABEL.mark);
+    const covered = (from) => points.filter(([x]) => x > from - LABEL.mark && x < from + width + LABEL.mark).length;
+    const places = Object.entries({ end: most, middle: most / 2, start: 0 });
+    const [best] = places.reduce((a, b) => (covered(b[1]) < covered(a[1]) ? b : a));
+    if (best !== shape.label.textposition) update[`shapes[${i}].label.textposition`] = best;
+  });
   return Object.keys(update).length ? Plotly.relayout(place, update) : Promise.resolve();
 }
 
@@ -321,7 +342,7 @@ function draw(printing) {
       .map((trace) => tipped(trace, figure.layout));
     const traces = coloured(data, layout.colorway, layout.font.color).map(named);
     const drawn = Plotly.react(place, traces, narrowed(layout, data), { responsive: true, displayModeBar: false });
-    return drawn.then(() => roomForBounds(place, figure.layout)).then(() => {
+    return drawn.then(() => roomForBounds(place, figure.layout)).then(() => clearLabels(place, figure.layout)).then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) {
         // New marks may change the margins, and thereby the number of marks: marking again would never end.

@@ -543,6 +543,7 @@ _WORDS = frozenset(
         "worse",
         "cold",
         "serving",
+        "throughput",
         "so",
     )
 )
