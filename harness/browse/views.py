@@ -21,6 +21,7 @@ from harness.core.files import PARTIAL, reading
 from harness.errors import HarnessError, one_line
 from harness.results import records, run_files, run_folder
 from harness.results.pages import report
+from harness.results.pages.heading import workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.runs.history import history
 from harness.results.pages.runs.pareto import count_tasks, pareto
@@ -148,7 +149,7 @@ class Views:
                 problem = one_line(e)
         return render(
             "run.html",
-            title=path,
+            title=_title(entry),
             entry=entry,
             problem=problem,
             **plotted(articles),
@@ -291,7 +292,7 @@ class Views:
             articles = studies.articles(self._root, entry)
         return render(
             "study.html",
-            title=path,
+            title=self._study_title(entry),
             entry=entry,
             is_in_progress=entry.is_in_progress(self._root),
             ended_early=studies.ended_early(self._root, entry),
@@ -306,16 +307,21 @@ class Views:
             **plotted(articles),
         )
 
+    def _study_title(self, entry: Entry) -> str:
+        study = entry.study or ""
+        about = self._summary(entry.path, study, studies.changed_ns(self._root, entry))
+        return f"{study.capitalize()} · {about.workload}"
+
     def _other_repeats(self, entry: Entry) -> Sequence[str]:
-        """Returns the newest studies of --repeats with the work of a study of --repeats, which can be compared with it;
-        empty for other studies.
+        """Returns the newest studies of --repeats with the work of a study of --repeats, also on other backends, which can be
+        compared with it; empty for other studies.
         """
         if entry.study != "repeats" or entry.is_unfinished:
             return ()
         entries = self._index.entries()
         first = {e.inside: e.row for e in entries.values() if e.inside and e.row is not None}
         work = {
-            path: _work(row)
+            path: _work(row, without=("backend",))
             for path, row in first.items()
             if path in entries and entries[path].study == entry.study
         }
@@ -335,13 +341,23 @@ class Views:
         return self._machines.page(selection, all_settings=all_settings)
 
 
+def _title(entry: Entry) -> str:
+    """Returns the title of a run's tab, which must differ at its beginning from the tabs of other runs."""
+    row = entry.row
+    if row is None:
+        return entry.path
+    return " · ".join([row["verdict"], *workload(row), row["started"][11:16]])
+
+
 def _address(row: Row) -> str:
     return url("run", row["folder"]).unescape()
 
 
-def _work(row: Row) -> Sequence[object]:
-    """Returns the workload, data, machine and load of a run. A comparison of runs that differ in these ranks nothing."""
-    names = [name for name in CHOICES.values() if name != "verdict"]
+def _work(row: Row, without: Collection[str] = ()) -> Sequence[object]:
+    """Returns the workload, data, machine and load of a run. A comparison of runs that differ in these, except for the
+    backend, ranks nothing. without: columns to leave out.
+    """
+    names = [name for name in CHOICES.values() if name not in ("verdict", *without)]
     return [*(row[name] for name in (*names, "dataset", "dataset_digest")), load_text(row)]
 
 

@@ -111,6 +111,15 @@ class Past:
         """
         return state.phase != "performance" and self._measured == self.run
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether `run` is in the accuracy phase after a performance phase, whose last state is `measured`."""
+        return (
+            self.begun_in == self.run == self._measured
+            and self.begun is not None
+            and self.begun.phase == "accuracy"
+        )
+
     def has_drawn(self, run: str) -> bool:
         return _key(run) in self._drawn
 

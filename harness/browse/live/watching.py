@@ -285,11 +285,9 @@ class Watching:
         shown: Sequence[Tile] = ()
         of_tiles = ""
         if past.begun is not None:
-            shown = live_tiles(past.begun, past.latest)
-            rates = "" if past.begun.is_answered else ", rates in the last second"
-            of_tiles = f"So far{rates}"
+            shown, of_tiles = _tiles_so_far(past)
             if is_search:
-                of_tiles = f"{_last_name(past.begun_in)} so far{rates}"
+                of_tiles = f"{_last_name(past.begun_in)} {of_tiles[:1].lower()}{of_tiles[1:]}"
         is_next = is_past and (is_between or past.begun_in != past.run)
         if is_next and (ended := self._ended_runs(path)):
             with suppress(OSError, HarnessError), reading(ended[-1].path):
@@ -377,6 +375,18 @@ class Watching:
 
 def _last_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(PARTIAL)
+
+
+def _tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
+    """Returns the tiles of the run in progress, and what they show. The accuracy phase keeps the numbers of the performance
+    phase before it, because its own latencies and rate are not part of the result.
+    """
+    assert past.begun is not None
+    if past.has_measured:
+        assert past.measured is not None
+        return live_tiles(past.measured, past.latest), "Performance phase"
+    rates = "" if past.begun.is_answered else ", rates in the last second"
+    return live_tiles(past.begun, past.latest), f"So far{rates}"
 
 
 def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:

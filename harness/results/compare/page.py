@@ -152,9 +152,14 @@ def bar(change: Change, scale: Scale) -> Html:
 
 
 def verdict_chip(change: Change) -> Html:
-    """Returns the verdict as a chip, which shows the reason on hover and focus."""
+    """Returns the verdict as a chip, which shows the reason on hover and focus. A verdict that the interval seems to
+    contradict has its reason in the text.
+    """
     *_, verdict = change_text.row(change)
-    return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why(change))
+    text, kind = verdict, _KINDS.get(verdict, "quiet")
+    if verdict == UNDECIDED and (change.low or 0.0) * (change.high or 0.0) > 0:
+        text += ": noise unknown" if math.isinf(change.noise) else ": within the noise"
+    return page.chip(text, kind, change_text.why(change))
 
 
 def why(comparison: Comparison) -> str:

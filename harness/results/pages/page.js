@@ -246,7 +246,7 @@ const NARROW = { plot: 270, character: 6.5, between: 10, title: 44, name: 18 }; 
  * fit. */
 function narrowed(layout, data) {
   if (!narrow.matches) return layout;
-  const made = { ...layout, annotations: (layout.annotations || []).filter((one) => one.name !== "end") };
+  const made = { ...layout };
   for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
     const axis = { ...layout[key] };
     if (key[0] === "x" && axis.title && axis.title.text) axis.title = { ...axis.title, text: wrapped(axis.title.text, NARROW.title) };

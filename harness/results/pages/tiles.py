@@ -52,7 +52,9 @@ def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
     rate = list(_rate(result, scenario, known))
     common = [*_accuracy(result), *_energy(result, scenario)]
     if tokens:
-        found = [*tokens, *speed[:1], *common, *rate]
+        slo = leading(parse_slos(result.get("slo") or ""))
+        first, second = (tokens, speed[:1]) if slo is None or slo.of else (speed[:1], tokens)
+        found = [*first, *second, *common, *rate]
     else:
         found = [*speed, *rate, *common, *_batch(result, scenario), *_cores(result)]
     return found[:MOST]

@@ -333,6 +333,13 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
         "stolen": lambda row: row["cpu_steal_s"],
     }
     lines = {name: _growth(rows, at_s, counter) for name, counter in counters.items()}
+    whole, own = lines["all processes"], lines["measured process"]
+    if whole is not None and own is not None and whole["x"] == own["x"]:
+        # The machine's counters have a coarser clock than the process, which cannot use more than the whole.
+        whole["y"] = [
+            max(pair) if None not in pair else pair[0]
+            for pair in zip(whole["y"], own["y"], strict=True)
+        ]
     cores = [{**line, "name": name} for name, line in lines.items() if line is not None]
     if cores:
         yield _Panel(cores, {"title": "cores busy", "rangemode": "tozero"})

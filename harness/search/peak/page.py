@@ -77,11 +77,13 @@ def tiles_so_far(content: Content) -> str:
         default=(None, False),
     )
     failed_at = "in a short run" if is_short else "at full length"
+    if short is not None and full is not None and short < full:
+        short = None  # a full run has passed at a higher load
     unit = content["unit"]
     shown = (
         ("Passed at full length", full, "" if full else "none so far"),
         ("Passed in a short run", short, _confirmed(short, judged)),
-        ("Lowest load that failed", failed, failed_at if failed else "none so far"),
+        ("Lowest failed load above it", failed, failed_at if failed else "none so far"),
     )
     return tiles.html(
         [

@@ -27,7 +27,7 @@ from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": UNJUDGED, "--peak": UNJUDGED, "highest VALID": VALID}
+_MARKS = {"knee": "#9a6700", "peak": UNJUDGED, "100 %": UNJUDGED, "highest VALID": VALID}
 """Colour of each vertical line, by the line's name."""
 
 _NOISE_PERCENT = 2
@@ -261,15 +261,16 @@ def offered_per_s(point: Point) -> float:
 
 
 def _marks(content: Content) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Returns vertical lines, with entries in the legend, for the knee and the measured peak. Without a measured peak,
-    marks --peak and the highest VALID rate.
+    """Returns vertical lines, with entries in the legend, for the knee and the measured peak. Without a peak that is
+    VALID in the sweep, too, marks 100 % and the highest VALID rate.
     """
     lines: list[Mapping[str, Any]] = []
     entries: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
+    scale, _ = points.scale(content)
     if content["peak"] is not None:
-        at_rate["peak" if content["peak_is_measured"] else "--peak"] = content["peak"]
-    if not content["peak_is_measured"]:
+        at_rate[scale] = content["peak"]
+    if scale != "peak":
         at_rate["highest VALID"] = points.highest_without_hole(
             content["points"], content["highest_valid"]
         )

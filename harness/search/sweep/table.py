@@ -128,13 +128,20 @@ def scale(content: Content) -> tuple[str, str]:
     """
     if content["peak_is_measured"]:
         at_peak = [p["verdict"] for p in content["points"] if p["rate_per_s"] == content["peak"]]
-        end = f", but {_NOT_VALID} in the sweep's run" if {*at_peak} - {"VALID"} else ""
-        return "peak", f"the highest rate that the search found VALID, 100 % here{end}"
+        if {*at_peak} - {"VALID"}:  # two answers to one question would contradict each other
+            return (
+                "100 %",
+                "the search before the sweep found this rate VALID, but the sweep did not",
+            )
+        return (
+            "peak",
+            "the highest rate that the search before the sweep found VALID, 100 % in the table",
+        )
     return "100 %", "the rate given with --peak"
 
 
 def points_table(content: Content) -> Table:
-    share = "of peak" if content["peak_is_measured"] else "share"
+    share = "of peak" if scale(content)[0] == "peak" else "share"
     heads = columns(
         f"requested/s [samples/s] | {share} [share] | offered/s [samples/s] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
         "| p99 [ns]"

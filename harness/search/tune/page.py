@@ -63,16 +63,27 @@ def _heat_map(content: Content) -> Figure:
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
+    is_taken = content["taken"] is not None and not tune_report.is_unproven(content)
+    taken = next(
+        (
+            one["predicted"]
+            for one in content["finalists"]
+            if is_taken and one["plan"] == content["taken"]
+        ),
+        None,
+    )
     # The unit is shown only in the title, because the cells are narrow.
     unit = "" if aim.unit == "ns" else f" {aim.unit}"
     texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
     return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
-        "Instances x threads against largest batch; empty cells were not worth measuring.",
+        "Instances x threads against largest batch; empty cells were not worth measuring."
+        f"{' A border marks the plan to take.' if taken is not None else ''}",
         ("largest batch, samples", sizes),
         ("", [tune_report.name_of(one) for one in known]),
         [[rounded(value) for value in row] for row in rows],
         tall(len(known)),
+        rounded(taken),
         text=texts,
         texttemplate="%{text}",
         hoverinfo="x+y+text",

@@ -162,7 +162,8 @@ def test_a_measured_peak_is_reported_as_measured_every_time(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = re.compile(
-        r"^peak +1,\d+ queries/s: the highest rate that the search found VALID", re.MULTILINE
+        r"^peak +1,\d+ queries/s: the highest rate that the search before the sweep found VALID",
+        re.MULTILINE,
     )
     for _ in range(2):
         swept(System(1300.0), *SERVER, "--rate", "50%,100%")
@@ -462,7 +463,7 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert _names(latency) == [*curves, "knee, 100 queries/s", "peak, 250 queries/s"]
     # Bug: the plot used the word peak for a rate that only defines 100 %.
     (latency, *_) = figures(content | {"peak": 250})
-    names = ["knee, 100 queries/s", "--peak, 250 queries/s", "highest VALID, 200 queries/s"]
+    names = ["knee, 100 queries/s", "100 %, 250 queries/s", "highest VALID, 200 queries/s"]
     assert _names(latency) == [*curves, *names]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
     assert _names(achieved) == ["achieved"]

@@ -120,8 +120,7 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
         {
             "x": _LEAST_GAIN * 100,
             "y": change,
-            "name": "end",  # left out on a narrow screen (page.js)
-            "text": f"to {low * 100:.0f} %",
+            "text": f"{low * 100:.0f} %",
             "showarrow": False,
             "xanchor": "right",
             "yshift": -_BELOW_PIXELS,

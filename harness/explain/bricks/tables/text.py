@@ -217,7 +217,11 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
     if len(names) > 1 and any(ratios["CPU time"]):
         about = "At 1, the sum of the bricks equals the measured time."
         axes = ("", "constructed / measured")
-        yield bars("Construction", about, axes, names, ratios, "group")
+        drawn = bars("Construction", about, axes, names, ratios, "group")
+        equal = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 1, "y1": 1}
+        yield drawn._replace(
+            layout={**drawn.layout, "shapes": [{**equal, "line": {"dash": "dash", "width": 1.5}}]}
+        )
     if len(names) > 2:
         shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
         about = "Share of the unique layers that two models have in common."

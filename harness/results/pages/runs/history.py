@@ -16,6 +16,7 @@ from harness.results.pages.page import (
     Figure,
     Html,
     aligned_table,
+    chip,
     counted_codes,
     whole,
     with_meanings,
@@ -148,8 +149,8 @@ def _against(newest: Number, before: Sequence[float]) -> str:
         )
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
-    is_better = (newest.value > max(before)) == newest.higher_is_better
-    return f"{change}, {'better' if is_better else 'worse'} than all {len(before)}"
+    kind = "better" if (newest.value > max(before)) == newest.higher_is_better else "worse"
+    return Html(f"{escape(change)}, {chip(f'{kind} than all {len(before)}', kind)}")
 
 
 def _change(value: float, middle: float) -> str:
