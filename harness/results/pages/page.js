@@ -129,8 +129,12 @@ function mark(place, layout) {
     const ends = axis.range.map((end) => isLog ? 10 ** end : end);
     const least = name[0] === "x" ? 75 : 32; // pixels between two marks
     const [low, high] = [Math.min(...ends), Math.max(...ends)];
-    const all = readable(low, high, Math.max(2, Math.floor(axis._length / least)), isLog);
-    const values = isLog ? spread(all, axis._length / Math.log(high / low), least) : all;
+    let most = Math.max(2, Math.floor(axis._length / least)), values;
+    do { // an axis with a single mark cannot be read
+      const all = readable(low, high, most, isLog);
+      values = isLog ? spread(all, axis._length / Math.log(high / low), least) : all;
+      most += 1;
+    } while (values.length < 2 && most < 12);
     if (JSON.stringify(values) === JSON.stringify(axis.tickvals)) continue;
     const texts = values.map((value) => (shown || shownNumber)(value));
     // Values that hardly differ have the same text: only the first one gets it.

@@ -281,6 +281,6 @@ def _marks(content: Content) -> tuple[list[Mapping[str, Any]], list[Mapping[str,
         upright = {"type": "line", "x0": rate, "x1": rate, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": stroke})
         entries.append(
-            line(f"{name}, {show_rate(rate)} queries/s", [None], [None], mode="lines", line=stroke)
+            line(f"{name}, {show_rate(rate)}", [None], [None], mode="lines", line=stroke)
         )
     return lines, entries

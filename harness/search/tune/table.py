@@ -247,10 +247,8 @@ def _gain(content: Content) -> str:
             f"not shown, {advice}: {taken} is {against(over)} as good as "
             f"{default['plan']}, the plan without tuning ({over['rounds']} rounds){why}"
         )
-    return (
-        f"{taken} is {against(over)} as good as {default['plan']}, the plan "
-        f"without tuning: {aim.what} {aim.show(_means(content)[taken])}"
-    )
+    number = f"{aim.what} {aim.show(_means(content)[taken])}"
+    return f"{taken} ({number}) is {against(over)} as good as {default['plan']}, the plan without tuning"
 
 
 def _sure(content: Content) -> str:

@@ -247,7 +247,7 @@ UNTUNED = "2 x 1, batch 64, the plan without tuning"
 @pytest.mark.parametrize(
     ("default", "others", "broken", "head", "gain"),
     [
-        ((100.0,), (150.0, 151.0), {}, ".*, the plan to take; .*", r".* is 1\.5\d x \(1\.4\d to 1\.5\d\) as good as UNTUNED: .*"),
+        ((100.0,), (150.0, 151.0), {}, ".*, the plan to take; .*", r".* is 1\.5\d x \(1\.4\d to 1\.5\d\) as good as UNTUNED"),
         ((98.0, 106.0), (100.0, 106.0, 103.0), {}, "keep UNTUNED: no plan is shown to be better; best mean: .*; .*", r"not shown, so keep your present options: .* is 1\.\d+ x \(0\.9\d+ to 1\.\d+\) as good as UNTUNED .*"),
         ((150.0,), (100.0,), {}, "throughput 150 samples/s with 2 x 1, batch 64, which is the plan without tuning; .*", "none: 2 x 1, batch 64 is the plan without tuning"),
         ((100.0,), (150.0,), {2: ("batch-failed", 4)}, ".*, the plan to take; .*", "not measured for UNTUNED: batch-failed: .*"),

@@ -459,4 +459,5 @@ def _table(members: Sequence[Row], addresses: Addresses) -> str:
     ]
     last = [*(["reasons"] if has_reasons else []), *(["doubts"] if has_doubts else [])]
     heads = ("run", "verdict", *map(words, names), *last)
-    return aligned_table(heads, rows, [False] * 2 + [True] * len(names) + [False] * len(last))
+    is_number = [False] * 2 + [True] * len(names) + [False] * len(last)
+    return aligned_table(heads, rows, is_number, cards=has_reasons)
