@@ -71,7 +71,9 @@ def test_a_served_language_model_is_valid_and_right_in_all_scenarios(
     assert result["accuracy"]["value"] >= 97
     check_tokens(result)
     assert result["tokens"]["source"] == "usage"
-    assert main(["check", str(tmp_path / "run")]) == 0  # the files agree, also if the run is INVALID
+    assert (
+        main(["check", str(tmp_path / "run")]) == 0
+    )  # the files agree, also if the run is INVALID
 
 
 @pytest.mark.slow

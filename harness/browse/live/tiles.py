@@ -32,6 +32,7 @@ RATE = "Completed rate"
 
 UNKNOWN = "-"
 _TOKENS = "Answer tokens"
+_LAST_SECOND = "in the last second"
 AT_LEAST = "≥\u202f"
 
 Latest = Callable[[str, str], float | None]
@@ -62,12 +63,13 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
             if few:  # a percentile of few answers is nearly the slowest answer, so it has no colour
                 found[-1] = found[-1]._replace(is_bad=False, is_doubtful=False)
     if kinds:
-        found.append(_rate(_TOKENS, latest("tokens", "answered"), "tokens"))
+        found.append(_rate(_TOKENS, latest("tokens", "answered"), "tokens", _LAST_SECOND))
     found += _late_so_far(state)
-    rate = latest("rate", "answered")
+    rate, when = latest("rate", "answered"), _LAST_SECOND
     if state.is_answered and state.elapsed_s:  # the last second may lack most of its answers
-        rate = state.completed / state.elapsed_s
-    found.append(_rate(RATE, rate, unit[1], _requested(state.offered)))
+        rate, when = state.completed / state.elapsed_s, ""
+    about = "; ".join(filter(None, (when, _requested(state.offered))))
+    found.append(_rate(RATE, rate, unit[1], about))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
     return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 

@@ -385,8 +385,7 @@ def _tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
     if past.has_measured:
         assert past.measured is not None
         return live_tiles(past.measured, past.latest), "Performance phase"
-    rates = "" if past.begun.is_answered else ", rates in the last second"
-    return live_tiles(past.begun, past.latest), f"So far{rates}"
+    return live_tiles(past.begun, past.latest), "So far"
 
 
 def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:

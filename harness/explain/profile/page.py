@@ -234,7 +234,10 @@ def _over_index(layers: Sequence[Layer]) -> Figure:
         layout["xaxis"]["anchor"] = "y2"
         layout["yaxis"]["domain"] = [0.55, 1]
         layout["yaxis2"] = {"title": "allocated, MB", "domain": [0, 0.45]}
-    about = f"Latency{' and memory taken' if has_memory else ''} of each executed kernel."
+    about = (
+        f"Latency{' and memory taken' if has_memory else ''} of each executed kernel, as the profiler measured it; the "
+        "flame view scales these times to the unprofiled call."
+    )
     return Figure("Layers in order", about, data, layout)
 
 
