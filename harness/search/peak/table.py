@@ -342,6 +342,19 @@ def _shorter_failed(content: Content, above: float) -> str:
     return f"; {runs} failed at {' and '.join(loads)}"
 
 
+def _full_failed(content: Content) -> str:
+    """Returns the highest load below the peak at which a full run failed, and whether another full run passed there; ''
+    if there is none.
+    """
+    full = [p for p in content["probes"] if p["kind"] == "full" and p["load"] is not None]
+    loads = [p["load"] or 0.0 for p in full if p["passed"] is False]
+    below = max((load for load in loads if load <= _peak(content)), default=None)
+    if below is None:
+        return ""
+    is_passed = any(p["passed"] and p["load"] == below for p in full)
+    return f"; a full run failed at {show_rate(below)}{', and another passed there' if is_passed else ''}"
+
+
 def _summary(content: Content) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
@@ -366,8 +379,9 @@ def _summary(content: Content) -> Iterator[str]:
     short = " (a short run)" if content["failed_above_kind"] == "probe" else ""
     others = _shorter_failed(content, above) if above is not None else ""
     what = "full run" if others and not short else "load"
+    others += _full_failed(content)
     if above is None:
-        yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"
+        yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed{others}"
     else:
         yield (
             f"{'peak':<12}{peak}: VALID at full length; the lowest failed {what} above it: "

@@ -27,7 +27,13 @@ from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": UNJUDGED, "100 %": UNJUDGED, "highest VALID": VALID}
+_MARKS = {
+    "knee": "#9a6700",
+    "peak": UNJUDGED,
+    "100 %": UNJUDGED,
+    "search": UNJUDGED,
+    "highest VALID": VALID,
+}
 """Colour of each vertical line, by the line's name."""
 
 _NOISE_PERCENT = 2

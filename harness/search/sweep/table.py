@@ -130,8 +130,8 @@ def scale(content: Content) -> tuple[str, str]:
         at_peak = [p["verdict"] for p in content["points"] if p["rate_per_s"] == content["peak"]]
         if {*at_peak} - {"VALID"}:  # two answers to one question would contradict each other
             return (
-                "100 %",
-                "the search before the sweep found this rate VALID, but the sweep did not",
+                "search",
+                "the search before the sweep found this rate VALID, but the sweep did not: measure again",
             )
         return (
             "peak",

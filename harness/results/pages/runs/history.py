@@ -150,7 +150,9 @@ def _against(newest: Number, before: Sequence[float]) -> str:
     if min(before) <= newest.value <= max(before):
         return f"{change}, within their range"
     kind = "better" if (newest.value > max(before)) == newest.higher_is_better else "worse"
-    return Html(f"{escape(change)}, {chip(f'{kind} than all {len(before)}', kind)}")
+    # No colour of a verdict: only `compare` knows the noise.
+    colour = "uncertain" if kind == "worse" else "quiet"
+    return Html(f"{escape(change)}, {chip(f'{kind} than all {len(before)}', colour)}")
 
 
 def _change(value: float, middle: float) -> str:
