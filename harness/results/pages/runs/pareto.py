@@ -123,16 +123,19 @@ def _placed(found: Sequence[Configuration]) -> list[_Placed]:
     beaten_by = _beaten_by(found, Noise(found))
     ranked = _ranked(found, beaten_by)
     first = ranked[0][0]
-    letters = {one.name: letter_of(place) for place, (one, _) in enumerate(ranked)}
-    placed = []
+    judged: list[tuple[str, Configuration, Configuration | None]] = []
     for one, better in ranked:
-        state, rival = _FRONT, ""
         if better is not None:
-            state, rival = _BEATEN, letters[better.name]
-        elif _only_ties(one, first):
-            state, rival = _UNDECIDED, letters[first.name]
-        placed.append(_Placed(one, letters[one.name], state, rival))
-    return sorted(placed, key=lambda each: list(_SYMBOLS).index(each.state))
+            judged.append((_BEATEN, one, better))
+        else:
+            ties = _only_ties(one, first)
+            judged.append((_UNDECIDED, one, first) if ties else (_FRONT, one, None))
+    judged.sort(key=lambda each: list(_SYMBOLS).index(each[0]))
+    letters = {one.name: letter_of(place) for place, (_, one, _) in enumerate(judged)}
+    return [
+        _Placed(one, letters[one.name], state, "" if rival is None else letters[rival.name])
+        for state, one, rival in judged
+    ]
 
 
 def _beaten_by(configurations: Sequence[Configuration], noise: Noise) -> list[Configuration | None]:
