@@ -142,11 +142,14 @@ def test_the_question_names_the_bound_and_the_rate_that_the_harness_chose(
     past = Past()
     bounds = [("p99", 0.05)]
     past.add(RUN, look(1.0, 9, offered=2000.0, planned=700.0, bounds_s=bounds))
-    past.add(RUN, look(2.0, 9, bounds_s=bounds)._replace(phase="accuracy"))
+    past.add(RUN, look(2.0, 5, bounds_s=bounds)._replace(phase="accuracy"))
     asked(results, scenario="server", duration="30s")
     panel = Watching(Index(results))._panel(RUN, past, "")
     assert "within 50\u00a0ms at 2,000\u00a0queries/s?" in panel
     assert "Planned: 700 queries<" in panel
+    # Bug: the numbers of the accuracy phase replaced those of the result.
+    assert "Performance phase:" in panel
+    assert '<dt>Answered</dt><dd>9 <span class="unit">queries</span></dd>' in panel
 
 
 @pytest.mark.usefixtures("endpoint")

@@ -81,6 +81,12 @@ def test_the_peak_so_far_lies_between_two_loads() -> None:
     full = [*short, (200, False, "full")]
     failed = ["200 queries/s", "failed at full length", "200 queries/s", "at full length"]
     assert shown(None, *full)[2:] == failed
+    # Bug: the failed load was said to lie above a full run, although none had passed.
+    failed_probe: Any = {"load": 200, "passed": False, "kind": "full"}
+    content: Any = {"unit": "queries/s", "peak": None, "probes": [failed_probe]}
+    assert "<dt>Lowest load that failed</dt>" in tiles_so_far(content)
+    content["probes"].append({"load": 150, "passed": True, "kind": "full"})
+    assert "<dt>Lowest failed load above it</dt>" in tiles_so_far(content)
     full.append((150, True, "full"))
     assert shown(150, *full)[0] == "150 queries/s"
     assert shown(150, *full)[-2:] == ["200 queries/s", "at full length"]

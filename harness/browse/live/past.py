@@ -114,11 +114,8 @@ class Past:
     @property
     def has_measured(self) -> bool:
         """Whether `run` is in the accuracy phase after a performance phase, whose last state is `measured`."""
-        return (
-            self.begun_in == self.run == self._measured
-            and self.begun is not None
-            and self.begun.phase == "accuracy"
-        )
+        begun = self.begun if self.begun_in == self.run else None
+        return begun is not None and self._is_omitted(begun)
 
     def has_drawn(self, run: str) -> bool:
         return _key(run) in self._drawn

@@ -51,8 +51,7 @@ def headlines(content: Content) -> Iterator[str]:
         started = sum(summary.one(trials, phase.key).mean for phase in summary.OUTSIDE)
         yield (
             f"{temperature:<6} first answer after {show_ns(started + first)}; {show_ns(started)} until the framework is "
-            f"imported, then {show_ns(first)} (of which {parts}), {show_rate(first / steady)} times a steady run of "
-            f"{show_ns(steady)}"
+            f"imported, then {show_ns(first)}, split into {parts}; {show_rate(first / steady)} x a steady run of {show_ns(steady)}"
         )
     yield from _page_cache(row)
     if "failed" in content["benefit"]:

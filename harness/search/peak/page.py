@@ -83,7 +83,11 @@ def tiles_so_far(content: Content) -> str:
     shown = (
         ("Passed at full length", full, "" if full else "none so far"),
         ("Passed in a short run", short, _confirmed(short, judged)),
-        ("Lowest failed load above it", failed, failed_at if failed else "none so far"),
+        (
+            "Lowest failed load above it" if full else "Lowest load that failed",
+            failed,
+            failed_at if failed else "none so far",
+        ),
     )
     return tiles.html(
         [

@@ -343,8 +343,8 @@ def _shorter_failed(content: Content, above: float) -> str:
 
 
 def _full_failed(content: Content) -> str:
-    """Returns the highest load below the peak at which a full run failed, and whether another full run passed there; ''
-    if there is none.
+    """Returns the highest load up to the peak at which a full run failed, and whether another full run passed there; ''
+    if no full run failed there.
     """
     full = [p for p in content["probes"] if p["kind"] == "full" and p["load"] is not None]
     loads = [p["load"] or 0.0 for p in full if p["passed"] is False]

@@ -736,6 +736,13 @@ def test_shorter_runs_that_failed_below_the_lowest_failed_load_are_named(
     found = content | {"peak": 102_700, "failed_above": 111_200}
     found["probes"] = [{**full, "load": 102_700}, *probes]
     assert next(table.conclusion(found)).endswith(f"VALID at full length; {shown}")
+    # Bug: the peak looked safe, although a full run had failed at a lower load.
+    failed = {**full, "kind": "full", "load": 90_000, "passed": False}
+    found["probes"] = [*found["probes"], failed]
+    end = "; a full run failed at 90,000"
+    assert next(table.conclusion(found)).endswith(f"VALID at full length; {shown}{end}")
+    found["probes"] = [*found["probes"], {**failed, "passed": True}]
+    assert next(table.conclusion(found)).endswith(f"{shown}{end}, and another passed there")
 
 
 @pytest.mark.parametrize(
