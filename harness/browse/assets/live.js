@@ -14,6 +14,7 @@ const MOST_POINTS = 3600;
 const MOST_RUNS = 4; // of a search (live/watching.py): the rates of its first runs would flatten later curves
 const NEAR = 0.9; // from this share of its bound on, a value almost reaches the bound (live/tiles.py)
 const MOST_EMPTY = 5; // an empty chart disappears if none of so many points has a value for it
+const LEAST_LINE = 3; // a line through fewer points would show a course that nobody has seen
 const END_MS = 5000; // time to read how the run ended
 const APART = { across: 56, up: 24 }; // least distance between two marks of a logarithmic axis
 const AXIS = 18; // height of the title of an axis
@@ -105,8 +106,8 @@ class Chart {
   draw() {
     // A single point would be an empty chart.
     if (points.filter((one) => Object.keys(this.values(one)).length).length < 2) {
-      // The charts of a search keep their places, because short runs may lack a value that a longer run has.
-      this.figure.hidden ||= hasEnded || (!isSearch && points.length > MOST_EMPTY);
+      // A chart of a search keeps its place once it has had values, because short runs may lack them.
+      this.figure.hidden ||= hasEnded || (points.length > MOST_EMPTY && !(isSearch && this.series.length));
       this.svg.replaceChildren();
       this.legend.replaceChildren();
       this.svg.removeAttribute("viewBox");
@@ -176,23 +177,19 @@ class Chart {
   }
 
   line(drawn, name, place, x, y) {
-    let path = "", before = null; // a point without a value, or with a mark, interrupts the line
-    for (const [i, one] of drawn.entries()) {
-      const value = this.values(one)[name];
-      if (value === undefined) { before = null; continue; }
-      const next = drawn[i + 1];
-      const isLast = !next || next.mark || this.values(next)[name] === undefined;
-      if (isLast && (!before || one.mark)) // a point without neighbours has no line
-        add(this.svg, "circle", { cx: x(one.t), cy: y(value), r: 2.5, class: `dot s${place % 8}` });
-      const at = `${x(one.t).toFixed(1)} ${y(value).toFixed(1)}`;
-      path += before && !one.mark ? `L${at}` : `M${at}`;
-      before = at;
+    for (const part of this.parts(drawn, (one) => this.values(one)[name] !== undefined)) {
+      const at = part.map((one) => [x(one.t).toFixed(1), y(this.values(one)[name]).toFixed(1)]);
+      const kind = `s${place % 8}`;
+      if (at.length < LEAST_LINE) for (const [cx, cy] of at) add(this.svg, "circle", { cx, cy, r: 2.5, class: `dot ${kind}` });
+      else add(this.svg, "path", { d: `M${at.map((one) => one.join(" ")).join("L")}`, class: `line ${kind}` });
     }
-    add(this.svg, "path", { d: path, class: `line s${place % 8}` });
   }
 
   areas(drawn, x, y) {
-    for (const part of this.parts(drawn)) {
+    for (const part of this.parts(drawn, (one) => Object.keys(this.values(one)).length > 0)) {
+      const before = drawn[drawn.indexOf(part[0]) - 1];
+      // A mean covers the time since the previous point.
+      if (before && !part[0].mark) part.unshift({ ...part[0], t: before.t });
       let below = part.map(() => 0);
       for (const [name, place] of places(this.series)) {
         const above = part.map((one, k) => below[k] + (this.values(one)[name] || 0));
@@ -204,17 +201,11 @@ class Chart {
   }
 
   // The points with values, split at points without values or with a mark.
-  parts(drawn) {
+  parts(drawn, hasValues) {
     const found = [[]];
-    let before = null;
     for (const one of drawn) {
-      const hasValues = Object.keys(this.values(one)).length > 0;
-      if (!hasValues || one.mark) found.push([]);
-      const part = found[found.length - 1];
-      // A mean covers the time since the previous point.
-      if (hasValues && !part.length && before && !one.mark) part.push({ ...one, t: before.t });
-      if (hasValues) part.push(one);
-      before = one;
+      if (!hasValues(one) || one.mark) found.push([]);
+      if (hasValues(one)) found[found.length - 1].push(one);
     }
     return found.filter((part) => part.length);
   }
@@ -227,6 +218,8 @@ class Chart {
 
   name_series(limits) {
     const at = pointed === null ? this.latest() : nearest(pointed);
+    // The last second of a run that has ended would contradict the run's final numbers.
+    const isPast = pointed === null && (hasEnded || panel.querySelector(".now.past") !== null);
     const rows = [...places(this.series)].map(([name, place]) => {
       const row = document.createElement("li");
       const kind = judged(this.values(at)[name], limits[name]);
@@ -234,7 +227,7 @@ class Chart {
       swatch.className = `swatch s${place % 8}`;
       row.append(`${this.name === "stages" ? name.replaceAll("_", " ") : name} `);
       const number = row.appendChild(document.createElement("b"));
-      number.textContent = shown(this.values(at)[name], this.unit);
+      number.textContent = isPast ? "" : shown(this.values(at)[name], this.unit);
       number.className = kind;
       return row;
     });

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.browse import studies
 from harness.browse.index import Entry
+from harness.browse.live.tiles import opening_tiles
 from harness.browse.studies import read
 from harness.core.files import reading
 from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait
@@ -18,6 +19,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 from harness.results.answer import question_of
 from harness.results.pages.heading import workload
+from harness.results.pages.tiles import Tile
 from harness.results.records import FINDINGS
 from harness.run.supervisor.metrics.course import Snapshot
 
@@ -36,6 +38,8 @@ class Heading(NamedTuple):
     """Words of the badges of a study."""
     tiles: str = ""
     """The result of a study so far as tiles, as HTML; replaces `so_far`."""
+    opening: Sequence[Tile] = ()
+    """The tiles of a run before its first query."""
 
 
 def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> Heading:
@@ -58,9 +62,13 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
     with suppress(OSError, HarnessError), reading(entry.path):
         # The run writes FINDINGS before it loads the model.
         options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
-        return Heading(
-            title, question_of(_with_chosen(options, state)), ", ".join(_plan(options, state))
-        )
+        known = _with_chosen(options, state)
+        # The harness chooses a bound and a rate when it has loaded the model. The question must not change then.
+        has_begun = state is not None and state.phase
+        is_known = has_begun or known.get("slo") or not _is_scheduled(known)
+        question = question_of(known) if is_known else ""
+        opening = [] if known.get("mode") == "accuracy" else opening_tiles(known)
+        return Heading(title, question, ", ".join(_plan(options, state)), opening=opening)
     return Heading(title)
 
 
@@ -94,9 +102,13 @@ def _with_chosen(options: Mapping[str, Any], state: Snapshot | None) -> Mapping[
     chosen: dict[str, Any] = {}
     for percentile, bound_s in state.totals.bounds_s[:1]:
         chosen["slo"] = f"{percentile}={round(bound_s * NS_PER_S)}ns"
-    if scenario_named(options["scenario"]).scheduled and not options.get("concurrency"):
+    if _is_scheduled(options) and not options.get("concurrency"):
         chosen["target_qps"] = state.offered
     return {**chosen, **{name: value for name, value in options.items() if value is not None}}
+
+
+def _is_scheduled(options: Mapping[str, Any]) -> bool:
+    return scenario_named(options["scenario"]).scheduled
 
 
 def _plan(options: Mapping[str, Any], state: Snapshot | None) -> Iterator[str]:

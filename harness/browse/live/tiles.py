@@ -103,6 +103,17 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     return found + _counts(answered / per_query, left, failed / per_query, unit, waiting)
 
 
+def opening_tiles(options: Mapping[str, Any]) -> list[Tile]:
+    """Returns the tiles of a run before its first query. options: the run's options by key, as in config.yaml."""
+    slo = options.get("slo") or ""
+    known = {
+        "scenario": options["scenario"],
+        "slo": slo if isinstance(slo, str) else " ".join(slo),
+        "throughput_per_s": {"asked": options.get("target_qps")},
+    }
+    return final_tiles(known)
+
+
 def _unit(*, is_all_at_once: bool) -> tuple[str, str]:
     return ("sample", "samples") if is_all_at_once else ("query", "queries")
 

@@ -47,6 +47,7 @@ MOST_OTHER = 0.1
 BETWEEN_RUNS = "loading the next run"
 JUDGING = "judging the run that has ended"
 STARTING = "starting"
+SINCE_START = "Since the start"
 GONE = "its folder was renamed or removed"
 MEASURING = "measuring"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
@@ -239,6 +240,8 @@ class Watching:
         row = next(filter(None, rows), None)
         if chart.name == "latency" and row is not None:
             return not scenario_named(row["scenario"]).all_at_once
+        if chart.name == "cores" and self._is_search(path):  # short runs may lack its values
+            return False
         return chart.is_first and self._has_runs(path)
 
     def _has_only_begun(self, path: str) -> bool:
@@ -282,17 +285,10 @@ class Watching:
         state = past.last
         disturbance = "" if problem else _disturbance(past)
         is_past = is_between or past.begun is not state
-        shown: Sequence[Tile] = ()
-        of_tiles = ""
-        if past.begun is not None:
-            shown, of_tiles = _tiles_so_far(past)
-            if is_search:
-                of_tiles = f"{_last_name(past.begun_in)} {of_tiles[:1].lower()}{of_tiles[1:]}"
         is_next = is_past and (is_between or past.begun_in != past.run)
-        if is_next and (ended := self._ended_runs(path)):
-            with suppress(OSError, HarnessError), reading(ended[-1].path):
-                *_, shown = self._end(ended[-1].path)
-                of_tiles = f"{_last_name(ended[-1].path)}, final numbers"
+        shown, of_tiles = self._tiles(path, past, is_next=is_next, is_search=is_search)
+        if past.begun is None and (is_stopped or (problem and not is_between)):
+            shown = ()
         if self._ended(path) and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError), reading(finished):
                 verdict, outcome, doubts, shown = self._end(finished)
@@ -332,6 +328,23 @@ class Watching:
             finished=url("study", path) if stopped else url("study" if study else "run", finished),
             path=path,
         )
+
+    def _tiles(
+        self, path: str, past: Past, *, is_next: bool, is_search: bool
+    ) -> tuple[Sequence[Tile], str]:
+        """Returns the tiles of the current run, and what they show. is_next: whether it is the next run of a study, which
+        has not begun; the tiles are then of the run before it.
+        """
+        if is_next and (ended := self._ended_runs(path)):
+            with suppress(OSError, HarnessError), reading(ended[-1].path):
+                *_, shown = self._end(ended[-1].path)
+                return shown, f"{_last_name(ended[-1].path)}, final numbers"
+        if past.begun is None:
+            return self._heading(past.run or path, past.last).opening, SINCE_START
+        shown, what = _tiles_so_far(past)
+        if is_search:
+            what = f"{_last_name(past.begun_in)} {what[:1].lower()}{what[1:]}"
+        return shown, what
 
     def _step(self, path: str, past: Past) -> Step:
         """Returns the current step of a study, whose share of the time never becomes smaller."""
@@ -385,7 +398,7 @@ def _tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
     if past.has_measured:
         assert past.measured is not None
         return live_tiles(past.measured, past.latest), "Performance phase"
-    return live_tiles(past.begun, past.latest), "So far"
+    return live_tiles(past.begun, past.latest), SINCE_START
 
 
 def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:
