@@ -93,6 +93,7 @@ class Comparisons:
             selection=selection,
             problems=problems,
             workload=_workload(runs),
+            is_of_studies=bool(runs) and all(len(one) > 1 for one in runs),
             most_drawn=MOST_DRAWN,
             **compared,
             **plotted([Article((), drawn, ())]),
@@ -117,22 +118,24 @@ class Comparisons:
         (_, first), *others = sides.items()
         with HEAVY, run_files.reading_run("the runs"):
             made = {letter: compare(first, other) for letter, other in others}
+            main = next((one.headline.name for one in made.values() if one.headline), "")
+            drawn = {letter: _middle(side, main) for letter, side in sides.items()}
             shown = {
                 "sides": [
                     one for letter, side in sides.items() for one in self._named(letter, side)
                 ],
+                "drawn": {letter: run.folder.name for letter, run in drawn.items()},
                 "comparisons": [
                     _judgement(one, letter, is_only=len(made) == 1) for letter, one in made.items()
                 ],
                 "refused": _refused(made),
                 "tables": _tables(made),
             }
-        drawn = {letter: side[0] for letter, side in list(sides.items())[:MOST_DRAWN]}
-        plots, problem = self._plots_of_sides(drawn)
+        plots, problem = self._plots_of_sides(dict(list(drawn.items())[:MOST_DRAWN]))
         return {**shown, "no_plots": problem}, plots
 
     def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
-        """Returns the plots that show the first run of each side, and the reason why the plots cannot be drawn; "" if
+        """Returns the plots that show a run of each side, and the reason why the plots cannot be drawn; "" if
         they can be drawn. sides: by letter.
         """
         try:
@@ -164,6 +167,13 @@ class Comparisons:
         ]
 
 
+def _middle(side: Sequence[FinishedRun], name: str) -> FinishedRun:
+    """Returns the run with the side's median of a number; the first run if a run lacks the number."""
+    if not all(name in run.numbers for run in side):
+        return side[0]
+    return sorted(side, key=lambda run: run.numbers[name].value)[(len(side) - 1) // 2]
+
+
 def _workload(sides: Sequence[Sequence[FinishedRun]]) -> Sequence[str]:
     """Returns the words of the workload that all sides share."""
     first, *others = [workload(runs[0].result) for runs in sides] or [[]]
@@ -182,10 +192,15 @@ def _judgement(one: Comparison, letter: str, *, is_only: bool) -> Mapping[str, A
     """Returns the template's values for the judgement of a side. letter: the side's letter. is_only: whether A is compared
     with this side only, so that the table of the settings stands at the end of the page.
     """
+    notes = compare_report.facts(one, letter)
     return {
         "letter": letter,
         "headline": _headline(one, letter) + why(one),
-        "facts": [*(_settings(one) if is_only else []), *compare_report.facts(one, letter)],
+        "next": [text for kind, text in notes if kind == "next"],
+        "facts": [
+            *(_settings(one) if is_only else []),
+            *(note for note in notes if note[0] != "next"),
+        ],
         "reasons": reasons(one, letter),
         "differences": differences(one, letter),
     }

@@ -514,7 +514,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     (side / "latest").symlink_to("run-2")  # a run with --repeats leaves this link
     text = page(client, "/compare?run=again&run=closed-loop")
     # Bug: the side was one line for each run, and the plots showed its first run without saying so.
-    one_line = '<b>A</b> <a href="/study/again">again</a> <span class="quiet">2 runs, 2 VALID; the plots show run-1</span>'
+    one_line = '<b>A</b> <a href="/study/again">again</a> <span class="quiet">2 runs, 2 VALID; the plots show run-1, its median</span>'
     assert one_line in text
     assert text.count('<li class="inside"><a href="/run/again/run-') == 2
     told = "p99 2.50 ms (2.40 ms to 2.60 ms) over 2 runs, 2 VALID"

@@ -26,6 +26,10 @@ _FIRST = ("p99", "p50", "throughput", "tokens", "ttft_p99", "tpot_p99", "accurac
 """Numbers to show after the number that decides the verdict. The energy per query from the first source comes last."""
 
 
+_MOST_NAMED = 3
+"""The title of the collapsed changes names at most this many numbers per verdict."""
+
+
 def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
     """Returns the changes that a page shows first, and the remaining changes."""
     named = {change.name: change for change in comparison.changes}
@@ -38,18 +42,21 @@ def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
 
 
 def folded(changes: Sequence[tuple[str, Change]]) -> str:
-    """Returns the title of the collapsed changes on a page: '19 other numbers: 2 worse'. changes: with the letter of the
-    side, which the title names if there are several.
+    """Returns the title of the collapsed changes on a page: '19 other numbers; worse: p90 latency'. changes: with the
+    letter of the side, which the title names if there are several.
     """
     sides = list(dict.fromkeys(letter for letter, _ in changes))
-    judged = []
+    judged = [counted(len({change.name for _, change in changes}), "other number")]
     for letter in sides:
         for verdict in (WORSE, BETTER):
-            count = sum(one == letter and change.verdict == verdict for one, change in changes)
-            if count:
-                judged.append(f"{count} {verdict}{f' for {letter}' if len(sides) > 1 else ''}")
-    number = counted(len({change.name for _, change in changes}), "other number")
-    return f"{number}{': ' if judged else ''}{', '.join(judged)}"
+            names = [
+                words(one.name) for by, one in changes if (by, one.verdict) == (letter, verdict)
+            ]
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            if names:
+                whose = f"{letter} " if len(sides) > 1 else ""
+                judged.append(f"{whose}{verdict}: {', '.join(names[:_MOST_NAMED])}{more}")
+    return "; ".join(judged)
 
 
 def columns(other: str = "B") -> list[Column]:
@@ -171,7 +178,7 @@ def against(change: Change) -> str:
     """Formats the change as a factor if the number is a latency or a rate, and as a percentage otherwise."""
     if not (change.is_speed and change.has_ratio):
         return size(change)
-    if not change.higher_is_better and is_small(change):
+    if not change.higher_is_better and is_as_long(change):
         return f"{times_as_long(change)} as long"
     return f"{times(change)} as {'high' if change.higher_is_better else 'fast'}"
 
@@ -197,9 +204,11 @@ SMALL = 0.5
 """A factor below this value is shown by its inverse, because 0.199 is harder to read than 5.01."""
 
 
-def is_small(change: Change) -> bool:
-    """Returns whether the second side is so much slower that the inverse of `times` reads better."""
-    return factors(change)[0] < SMALL
+def is_as_long(change: Change) -> bool:
+    """Returns whether the inverse of `times` is shown: for a longer latency, whose change in percent is this factor, and
+    for a rate that is much lower.
+    """
+    return factors(change)[0] < (SMALL if change.higher_is_better else 1)
 
 
 def times_as_long(change: Change) -> str:

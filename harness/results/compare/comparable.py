@@ -38,6 +38,9 @@ class Refusal(NamedTuple):
 
 
 _MISSED = "slo-missed"
+_DISTURBED = (
+    "the machine disturbed the run that misses the SLO, so run it again on a machine at rest"
+)
 
 _OPTIMISED = frozenset(("model", "precision", "largest batch"))
 """Settings that an optimisation may change."""
@@ -62,7 +65,10 @@ def refusals(
     for run in {run.folder: run for run in (*before, *after)}.values():
         if run.result["verdict"] != "VALID" and misses is None:
             ours, theirs = (_texts(map(_verdict, one)) for one in (before, after))
-            yield Refusal("verdict", ours, theirs, "", f"{run.name} is {_verdict(run)}")
+            is_disturbed = _codes(run) == [_MISSED] and run.disturbances
+            remedy = _DISTURBED if is_disturbed else ""
+            text = f"{run.name} is {_verdict(run)}"
+            yield Refusal("verdict", ours, theirs, remedy, f"{text}: {remedy}" if remedy else text)
     unscored = [run for run in (*before, *after) if "accuracy" not in run.numbers]
     may_differ = _OPTIMISED - {"model"} if unscored else _OPTIMISED
     yield from _workload_refusals(before, after, may_differ if optimised else frozenset())

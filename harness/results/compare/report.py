@@ -11,7 +11,7 @@ from harness.core.units import counted, show_percent, show_wait
 from harness.results.compare.change_text import (
     against,
     columns,
-    is_small,
+    is_as_long,
     row,
     size,
     times,
@@ -268,7 +268,7 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
     if headline.verdict not in (BETTER, WORSE, UNDECIDED):
         return f"is as fast as A at {name}: {times(headline)}"
     speed = f"is {times(headline)} as fast as A at {name}"
-    if is_small(headline):
+    if is_as_long(headline):
         speed = f"takes {times_as_long(headline)} as long as A at {name}"
     if headline.verdict != UNDECIDED:
         return speed

@@ -112,9 +112,14 @@ def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
     first, others = change_text.parted(comparison._replace(changes=changes, headline=headline))
     assert [c.name for c in first] == ["p90", "p50", "accuracy", "joules_per_query.b"]
     assert [c.name for c in others] == ["cpu", "joules_per_query.c"]
-    assert change_text.folded([("B", one) for one in others]) == "2 other numbers: 2 worse"
+    assert (
+        change_text.folded([("B", one) for one in others])
+        == "2 other numbers; worse: CPU, joules per query c"
+    )
     of_two = [(letter, one) for one in others for letter in "BC"]
-    assert change_text.folded(of_two) == "2 other numbers: 2 worse for B, 2 worse for C"
+    assert change_text.folded(of_two) == (
+        "2 other numbers; B worse: CPU, joules per query c; C worse: CPU, joules per query c"
+    )
     assert change_text.folded([("B", changes[1])]) == "1 other number"
 
 
