@@ -378,7 +378,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
     return bars_in_rows(
         "By type",
-        f"Shares of the number of kernels{', their time and their memory' if has_memory else ' and their time'}.",
+        f"Shares of the number of kernels{', their profiled time and their memory' if has_memory else ' and their profiled time'}.",
         {"title": "%"},
         [group.name for group in groups],
         {
@@ -395,7 +395,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     per_s = [size / ns * 1e9 for size, ns in zip(sizes, latency_ns, strict=True)]
     return Figure(
         "Batches",
-        "Bare calls: throughput and latency by batch.",
+        "Bare calls without a profiler: throughput and latency by batch.",
         [
             line("samples/s", sizes, per_s),
             line("latency", sizes, [ns / NS_PER_MS for ns in latency_ns], yaxis="y2"),

@@ -216,6 +216,10 @@ def stage_means(runs: Runs) -> Figure:
     return Figure(title, about, marks, axes)
 
 
+_LEAST_GROUP = 10
+"""A group of samples between two percentiles has at least this many samples, unless the run has fewer."""
+
+
 def _stages(run: Evidence) -> Figure:
     """Plots the share of each stage in the latency of groups of samples, each group between two percentiles of the
     latency. The mean latency of a group stands below its bar, because times of a median would be too short to see.
@@ -224,8 +228,12 @@ def _stages(run: Evidence) -> Figure:
     latency_ns = run.done.latency_ns
     marks = np.array([0, 25, 50, 75, 90, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
-    # In a short run, several percentiles fall on the same sample.
-    shown = np.flatnonzero(np.diff(ranks, prepend=-1))
+    # In a short run, few samples lie between two percentiles, and the last group gets those that lack a group.
+    shown = [0]
+    for i, rank in enumerate(ranks.tolist()[1:-1], start=1):
+        if min(rank - ranks[shown[-1]], ranks[-1] - rank) >= _LEAST_GROUP:
+            shown.append(i)
+    shown.append(len(ranks) - 1)
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     means: dict[str, list[float]] = {}

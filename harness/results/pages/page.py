@@ -378,7 +378,6 @@ def with_meanings(text: str) -> Html:
 _BADGES = {
     "VALID": "valid",
     "INVALID": "invalid",
-    "DOUBT": "doubted",
     "DECIDED": "valid",
     "UNDECIDED": "doubted",
 }
@@ -386,12 +385,14 @@ _BADGES = {
 
 
 def badge(word: str) -> str:
-    """Returns a verdict as a badge."""
+    """Returns a verdict as a badge, and the mark of doubts as a chip, as a run's number of doubts."""
+    if word == "DOUBT":
+        return '<span class="chip uncertain">doubts</span>'
     return f'<span class="badge {_BADGES[word]}">{word}</span>'
 
 
 def _chip(word: str) -> str:
-    if word in _BADGES:
+    if word == "DOUBT" or word in _BADGES:
         return badge(word)
     name = word.removesuffix(",")
     code = CODES.get(name)

@@ -242,8 +242,9 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     if intervals:
         level = show_percent(intervals["level"])
         if all(one[0] == "-" for one in spans):  # a note states why
-            spans = [one[1:] for one in spans]
-            columns += [Column(f"{level} if independent", "count")]
+            # On a page, these too narrow intervals would be the only ones.
+            spans = [one[1:] if journal else () for one in spans]
+            columns += [Column(f"{level} if independent", "count")] if journal else []
         else:
             columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []

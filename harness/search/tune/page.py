@@ -29,8 +29,7 @@ def articles(content: Content) -> list[Article]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields the forecast as a heat map, and a plot of the LoadGen runs by round."""
-    yield _heat_map(content)
+    """Yields a plot of the LoadGen runs by round, and the forecast that chose their plans as a heat map."""
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
     bound_ns = tune_report.bound_ns(content)
@@ -56,6 +55,7 @@ def figures(content: Content) -> Iterator[Figure]:
         ],
         layout,
     )
+    yield _heat_map(content)
 
 
 def _heat_map(content: Content) -> Figure:
@@ -74,11 +74,16 @@ def _heat_map(content: Content) -> Figure:
     )
     # The unit is shown only in the title, because the cells are narrow.
     unit = "" if aim.unit == "ns" else f" {aim.unit}"
-    texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
+    judged = {one["predicted"] for one in content["finalists"]}
+    texts = [
+        ["" if v is None else _cell(aim.show(v).removesuffix(unit), v in judged) for v in row]
+        for row in rows
+    ]
     return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
-        "Instances x threads against largest batch; empty cells were not worth measuring."
-        f"{' A border marks the plan to take.' if taken is not None else ''}",
+        "Instances x threads against largest batch; empty cells were not worth measuring. The forecast chose the plans in "
+        "brackets, and LoadGen's runs decided between them"
+        f"{': a border marks the plan to take' if taken is not None else ''}.",
         ("largest batch, samples", sizes),
         ("", [tune_report.name_of(one) for one in known]),
         [[rounded(value) for value in row] for row in rows],
@@ -90,6 +95,10 @@ def _heat_map(content: Content) -> Figure:
         reversescale=not aim.more_is_better,
         showscale=False,
     )
+
+
+def _cell(text: str, is_judged: bool) -> str:
+    return f"[{text}]" if is_judged else text
 
 
 def badges(content: Content) -> Badges:

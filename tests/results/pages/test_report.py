@@ -98,6 +98,22 @@ def test_the_stages_of_a_plot_are_shares_below_the_mean_latency() -> None:
     assert names[-1].startswith("to p100<br>")
 
 
+@pytest.mark.parametrize(
+    ("samples", "ends"),
+    [
+        (3, ["p100"]),
+        (200, ["p25", "p50", "p75", "p90", "p100"]),
+    ],
+)
+def test_a_group_of_the_stages_has_ten_samples(samples: int, ends: list[str]) -> None:
+    """Bug: a bar of one or two samples was as wide as the others, and seemed to show what makes the tail."""
+    run = evidence("server")
+    assert run.done is not None
+    short = replace(run.done, columns={name: c[:samples] for name, c in run.done.columns.items()})
+    (plot,) = [f for f in figures(replace(run, done=short)) if f.title == "Where the time goes"]
+    assert [name.removeprefix("to ").partition("<")[0] for name in plot.data[0]["x"]] == ends
+
+
 @pytest.mark.parametrize(("most", "is_log"), [(1, True), (10**6, False)])
 def test_stages_of_very_different_lengths_are_marks_on_a_logarithmic_axis(
     monkeypatch: pytest.MonkeyPatch, most: int, *, is_log: bool

@@ -216,7 +216,7 @@ def badges(advice: Content) -> Badges:
 
 def _head(advice: Content, folder: Path) -> Iterator[str]:
     notes = list(advise_report.notes(advice))
-    yield heading(["Advice", advice["model"]["name"]], badges(advice))
+    yield heading(["Advise", advice["model"]["name"]], badges(advice))
     yield page.headline(advise_report.conclusion(advice))
     setting = ", ".join([advice["runtime"], advice["now"]])
     yield from page.labelled([f"{'setting':<12}{setting}", *notes])
