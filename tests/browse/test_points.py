@@ -81,6 +81,9 @@ def test_stages_show_means_and_cores_show_their_users() -> None:
     two = look(112.0, stages={"infer": (3.0, 20.0), "queue": (0.5, 10.0)}, run_cpu_s=6.0, busy_s=53.0, stolen_s=2.0)  # fmt: skip
     found = charts(one, two)
     assert found["stages"] == {"infer": 0.2, "queue": 0.05}
+    # Bug: Offline's wait for a turn, of seconds, hid all other stages.
+    offline = [each._replace(scenario="offline") for each in (one, two)]
+    assert charts(*offline)["stages"] == {"infer": 0.2}
     assert found["cores"] == {
         "measured process": 0.5,
         "other programs": 1,

@@ -2,7 +2,7 @@
 functions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from harness.core.config.parse import parse_slos
 from harness.core.units import NS_PER_S
 from harness.loadgen.scenario import scenario_named
+from harness.results.evidence.stages import waits_of_all
 from harness.run.supervisor.metrics.course import Buckets, Snapshot, Totals, bounds_of
 from harness.run.supervisor.metrics.histogram import Histogram
 from harness.run.supervisor.metrics.live_counts import EDGES_NS
@@ -194,6 +195,7 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
     """Returns rates and means over the time between two snapshots."""
     seconds = max(now.at_s - before.at_s, 1e-3)
     one, two = before.totals, now.totals
+    waits = waits_of_all(now.scenario) if now.counts_samples else ()
 
     def rate(first: float | None, second: float | None) -> float | None:
         return _rate(first, second, seconds)
@@ -206,7 +208,7 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
                 "failed": rate(before.failed, now.failed) if now.failed else None,
             }
         ),
-        "stages": _known(dict(_stage_means(one, two))),
+        "stages": _known(dict(_stage_means(one, two, waits))),
         "tokens": _known({"answered": rate(one.tokens, two.tokens) if two.tokens else None}),
         "nodes": _known({node: rate(one.nodes.get(node), n) for node, n in two.nodes.items()}),
     }
@@ -247,10 +249,11 @@ def _rate(first: float | None, second: float | None, seconds: float) -> float | 
     return None if first is None or second is None else max(second - first, 0.0) / seconds
 
 
-def _stage_means(one: Totals, two: Totals) -> Iterator[tuple[str, float]]:
+def _stage_means(one: Totals, two: Totals, waits: Collection[str]) -> Iterator[tuple[str, float]]:
+    """waits: stages that are left out, as on the page of the finished run, because a sample only waits in them."""
     for stage, (total, count) in two.stages.items():
         total_before, count_before = one.stages.get(stage, (0.0, 0.0))
-        if count > count_before:
+        if count > count_before and stage not in waits:
             yield stage, max(total - total_before, 0.0) / (count - count_before)
 
 

@@ -256,7 +256,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
     slowest_first = sorted(shown, key=lambda layer: -layer.latency_ns)
-    named = _apart(slowest_first[:_MOST_NAMED], shown, peaks)
+    named = _names(slowest_first[:_MOST_NAMED], shown, peaks)
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
@@ -267,10 +267,10 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
                     [(f"{la.index} {la.name}: {la.ops}", la) for la in bounded],
                     mode="markers+text",
                     marker={"opacity": 0.7, "size": sizes},
-                    textposition="top center",
+                    textposition=[named.get(la.index, "top center") for la in bounded],
                     hovertext=[f"{la.index} {la.name}: {la.ops}" for la in bounded],
                 ),
-                "text": [f"{la.index} {la.op_type}" if la in named else "" for la in bounded],
+                "text": [f"{la.index} {la.op_type}" if la.index in named else "" for la in bounded],
                 "hovertemplate": _HOVER.replace("text", "hovertext"),
             }
         )
@@ -286,21 +286,45 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     )
 
 
-def _apart(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Sequence[Layer]:
-    """Returns the layers without those whose name would overlap an earlier layer's name. drawn: all layers in the plot."""
+_SIDES = {
+    "top center": (0.0, 0.07),
+    "bottom center": (0.0, -0.07),
+    "middle left": (-0.12, 0.0),
+    "middle right": (0.12, 0.0),
+}
+"""Places of a name beside its marker, and the name's distance from it as shares of the plot's width and height."""
+
+
+def _names(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Mapping[int, str]:
+    """Returns a place for the name of each layer, by its index, where it overlaps neither a marker nor an earlier layer's
+    name; leaves out layers without such a place. drawn: all layers in the plot.
+    """
 
     def place(layer: Layer) -> tuple[float, float]:
         return log(layer.intensity or 1.0), log(layer.flops_per_s or 1.0)
 
-    places = [*map(place, layers)]
     ends = [*map(place, drawn), (log(peaks.ridge), log(peaks.flops_per_s))]
-    wide, high = (max(max(one) - min(one), 1.0) for one in zip(*ends, strict=True))
-    found: list[int] = []
-    for i, (x, y) in enumerate(places):
-        others = [places[k] for k in found]
-        if all(abs(x - a) > 0.2 * wide or abs(y - b) > 0.1 * high for a, b in others):
-            found.append(i)
-    return [layers[i] for i in found]
+    xs, ys = ([one[k] for one in ends] for k in (0, 1))
+    wide, high = max(max(xs) - min(xs), 1.0), max(max(ys) - min(ys), 1.0)
+
+    def is_near(one: tuple[float, float], other: tuple[float, float], share: float) -> bool:
+        return abs(one[0] - other[0]) < share * wide and abs(one[1] - other[1]) < share * high / 2
+
+    found: dict[int, str] = {}
+    names: list[tuple[float, float]] = []
+    for layer in layers:
+        x, y = place(layer)
+        markers = [place(one) for one in drawn if one.index != layer.index]
+        for side, (across, up) in _SIDES.items():
+            at = x + across * wide, y + up * high
+            if any(is_near(at, one, 0.1) for one in markers) or any(
+                is_near(at, one, 0.2) for one in names
+            ):
+                continue
+            found[layer.index] = side
+            names.append(at)
+            break
+    return found
 
 
 def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:

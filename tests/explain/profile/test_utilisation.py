@@ -1,6 +1,7 @@
 """Each kernel is compared with the peak of the kernel's precision."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from harness.cli.main import main
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.measure.measure import highest
+from harness.explain.profile.page import _names
 from harness.explain.profile.tables.work_checks import MOST_OF_PEAK
 from harness.machine.characterise import here
 from harness.machine.characterise.database import Database, Key
@@ -89,3 +91,17 @@ def test_layers_of_a_real_model_use_at_most_the_peak(tmp_path: Path) -> None:
         for kind in (True, False)
     }
     assert max(of[True]) > max(of[False], default=0.0)
+
+
+def test_names_of_the_roofline_overlap_no_marker() -> None:
+    """Bug: the name of a slow kernel stood on the marker of another kernel."""
+
+    def at(index: int, flops: int, moved_bytes: int) -> Layer:
+        return replace(
+            layer(is_integer=False), index=index, flops=flops, read_bytes=moved_bytes, write_bytes=0
+        )
+
+    alone, low = at(0, 10**9, 10**9), at(1, 10**6, 10**3)
+    above = at(2, int(2.2 * 10**6), int(2.2 * 10**3))  # as intense as `low`, and faster
+    found = _names([alone, low], [alone, low, above], PEAKS)
+    assert found == {0: "top center", 1: "bottom center"}
