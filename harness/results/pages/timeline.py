@@ -206,8 +206,8 @@ def _times(
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Yields panels with the percentiles and the rate of the queries completed in each interval. Starts with the rate
-    if it is the scenario's main number.
+    """Yields panels with the percentiles and the rate of the queries completed in each interval. Offline gets only the
+    rate, because the latency of samples that are issued at once is the time of their completion.
     """
     lines = list(_times(at_s, latency_ns, {"p99": 0.99, "p50": 0.5}, "query"))
     x, _, per_s = _binned(at_s, latency_ns, _width_s([(at_s, latency_ns)], _LEAST_RATE))
@@ -222,7 +222,6 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
         rate.append({**target, "line": {"dash": "dash"}})
     if scenario_named(run.plan.scenario).all_at_once:
         yield _Panel(rate, {"title": "samples/s", "rangemode": "tozero"}, height=2)
-        yield latency._replace(height=1)
     else:
         yield latency
         yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})

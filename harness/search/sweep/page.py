@@ -31,7 +31,6 @@ _MARKS = {
     "knee": "#9a6700",
     "peak": UNJUDGED,
     "100 %": UNJUDGED,
-    "search": UNJUDGED,
     "highest VALID": VALID,
 }
 """Colour of each vertical line, by the line's name."""
@@ -183,7 +182,7 @@ def figures(content: Content) -> Iterator[Figure]:
             [line("achieved", requested, shares), *_crosses(invalid, crossed)],
             {
                 "xaxis": rates,
-                "yaxis": {"title": "achieved share of the offered rate, %", "rangemode": "tozero"},
+                "yaxis": {"title": "answered, %", "rangemode": "tozero"},
                 "shapes": shapes,
             },
         )
@@ -268,13 +267,14 @@ def offered_per_s(point: Point) -> float:
 
 def _marks(content: Content) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Returns vertical lines, with entries in the legend, for the knee and the measured peak. Without a peak that is
-    VALID in the sweep, too, marks 100 % and the highest VALID rate.
+    VALID in the sweep, too, marks the highest VALID rate, and the rate at 100 % unless it is a search's, which the sweep
+    refuted.
     """
     lines: list[Mapping[str, Any]] = []
     entries: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     scale, _ = points.scale(content)
-    if content["peak"] is not None:
+    if content["peak"] is not None and scale != "search":
         at_rate[scale] = content["peak"]
     if scale != "peak":
         at_rate["highest VALID"] = points.highest_without_hole(

@@ -215,9 +215,9 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         for clock, clock_name in CLOCKS.items()
     }
     if len(names) > 1 and any(ratios["CPU time"]):
-        about = "At 1, the sum of the bricks equals the measured time."
-        axes = ("", "constructed / measured")
-        drawn = bars("Construction", about, axes, names, ratios, "group")
+        about = "Sum of the times of a model's bricks, as a share of the whole model's time. At 1, both are equal."
+        axes = ("", "bricks / model")
+        drawn = bars("Bricks against models", about, axes, names, ratios, "group")
         equal = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 1, "y1": 1}
         yield drawn._replace(
             layout={**drawn.layout, "shapes": [{**equal, "line": {"dash": "dash", "width": 1.5}}]}
