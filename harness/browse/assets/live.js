@@ -92,7 +92,11 @@ class Chart {
   values(point) { return point.charts[this.name] || {}; }
 
   take(point) {
-    for (const name of Object.keys(this.values(point))) if (!this.series.includes(name)) this.series.push(name);
+    for (const name of Object.keys(this.values(point))) {
+      // A p99 needs more answers than a p50, but has its place beside it.
+      const names = name.endsWith("p50") ? ["p50", "p90", "p99"].map((one) => name.replace("p50", one)) : [name];
+      for (const one of names) if (!this.series.includes(one)) this.series.push(one);
+    }
   }
 
   point(event) {
@@ -156,7 +160,7 @@ class Chart {
       const at = nearest(pointed).t;
       add(this.svg, "line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "pointer" });
     }
-    this.name_series(limits);
+    this.name_series(limits, most);
   }
 
   most(drawn, bounds) {
@@ -216,7 +220,8 @@ class Chart {
     return recent.findLast((one) => Object.keys(this.values(one)).length) || points[points.length - 1];
   }
 
-  name_series(limits) {
+  // limits: bounds by name. most: the upper end of the axis.
+  name_series(limits, most) {
     const at = pointed === null ? this.latest() : nearest(pointed);
     // The last second of a run that has ended would contradict the run's final numbers.
     const isPast = pointed === null && (hasEnded || panel.querySelector(".now.past") !== null);
@@ -236,7 +241,8 @@ class Chart {
       row.appendChild(document.createElement("span")).className = "swatch bound-swatch";
       row.append(`${name} allowed `);
       row.appendChild(document.createElement("b")).textContent = shown(value, this.unit);
-      if (!this.series.includes(name)) row.append(` (too few queries for ${name} so far)`);
+      if (value > most) row.append(" (above the chart)");
+      if (!points.some((one) => name in this.values(one))) row.append(` (too few queries for ${name} so far)`);
       rows.push(row);
     }
     if (pointed !== null) {
