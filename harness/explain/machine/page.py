@@ -80,6 +80,7 @@ def _tile(one: QuotedPeak) -> Tile:
     about = counted(one.threads, "thread")
     if one.variation is not None:
         about += f", CV {show_percent(one.variation)}"
+        about += ": measure again" if one.is_doubtful else ""
     return Tile(one.name, one.rate, about, is_doubtful=one.is_doubtful)
 
 

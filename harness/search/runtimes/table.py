@@ -302,7 +302,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if text := machine_text(runs):
         yield (
             "machine",
-            f"{text}: runtimes were compared within each round, so their order holds for a machine as busy as this one",
+            f"{text}: the runtimes took turns, so all met the same load; on an idle machine their order may differ",
         )
     for line in doubt_lines(runs, ""):
         yield "doubt", line
