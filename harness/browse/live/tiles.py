@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.browse.live.past import Past
 from harness.browse.live.points import LEAST, final_rate, final_times_s, quantile_s
 from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo, parse_slos
@@ -29,6 +30,9 @@ _MOST_QUERIES = 1_000_000_000
 
 RATE = "Completed rate"
 """Label of a tile, as on the page of a finished run."""
+
+SINCE_START = "Since the start"
+"""What the tiles of a run show, except those that name another time."""
 
 UNKNOWN = "-"
 _TOKENS = "Answer tokens"
@@ -112,6 +116,23 @@ def opening_tiles(options: Mapping[str, Any]) -> list[Tile]:
         "throughput_per_s": {"asked": options.get("target_qps")},
     }
     return final_tiles(known)
+
+
+def tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
+    """Returns the tiles of the run in progress, and what they show. The accuracy phase keeps the numbers of the performance
+    phase before it, because its own latencies and rate are not part of the result.
+    """
+    assert past.begun is not None
+    if past.has_measured:
+        assert past.measured is not None
+        return live_tiles(past.measured, past.latest), "Performance phase"
+    return live_tiles(past.begun, past.latest), SINCE_START
+
+
+def brief(shown: Sequence[Tile]) -> Sequence[Tile]:
+    """Returns the number that the SLO judges, and the rate, if they are known."""
+    pair = [tile for i, tile in enumerate(shown) if not i or tile.label == RATE]
+    return [tile for tile in pair if tile.number != UNKNOWN]
 
 
 def _unit(*, is_all_at_once: bool) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
-from harness.browse.live.tiles import RATE, UNKNOWN, final_tiles, live_tiles
+from harness.browse.live.tiles import SINCE_START, brief, final_tiles, tiles_so_far
 from harness.browse.studies import WITH_LINKS, read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
@@ -47,7 +47,6 @@ MOST_OTHER = 0.1
 BETWEEN_RUNS = "loading the next run"
 JUDGING = "judging the run that has ended"
 STARTING = "starting"
-SINCE_START = "Since the start"
 GONE = "its folder was renamed or removed"
 MEASURING = "measuring"
 WITHOUT_RUNS = ("machine", "cold", "advise", "bricks", "pitfalls")
@@ -306,7 +305,7 @@ class Watching:
             state=state,
             run=past.run if past.run != path else "",
             run_name=_last_name(past.run),
-            brief=_brief(shown) if is_search and not is_past else (),
+            brief=brief(shown) if is_search and not is_past else (),
             problem=problem,
             has_stopped=has_stopped,
             is_loading=is_between and not is_stopped,
@@ -341,7 +340,7 @@ class Watching:
                 return shown, f"{_last_name(ended[-1].path)}, final numbers"
         if past.begun is None:
             return self._heading(past.run or path, past.last).opening, SINCE_START
-        shown, what = _tiles_so_far(past)
+        shown, what = tiles_so_far(past)
         if is_search:
             what = f"{_last_name(past.begun_in)} {what[:1].lower()}{what[1:]}"
         return shown, what
@@ -388,23 +387,6 @@ class Watching:
 
 def _last_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(PARTIAL)
-
-
-def _tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
-    """Returns the tiles of the run in progress, and what they show. The accuracy phase keeps the numbers of the performance
-    phase before it, because its own latencies and rate are not part of the result.
-    """
-    assert past.begun is not None
-    if past.has_measured:
-        assert past.measured is not None
-        return live_tiles(past.measured, past.latest), "Performance phase"
-    return live_tiles(past.begun, past.latest), SINCE_START
-
-
-def _brief(shown: Sequence[Tile]) -> Sequence[Tile]:
-    """Returns the number that the SLO judges, and the rate, if they are known."""
-    pair = [tile for i, tile in enumerate(shown) if not i or tile.label == RATE]
-    return [tile for tile in pair if tile.number != UNKNOWN]
 
 
 def _disturbance(past: Past) -> str:

@@ -103,7 +103,7 @@ def notes(
 
 def _levels(comparison: Comparison) -> str:
     own = [f"95 % for {name}; " for name in comparison.with_own_level]
-    return f"{''.join(own)}95 % for all other numbers together"
+    return f"{''.join(own)}95 % that all {'other ' if own else ''}intervals hold at once"
 
 
 def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:
