@@ -147,7 +147,8 @@ def bar(change: Change, scale: Scale) -> Html:
     """Returns the image of a change in the colour of its verdict, or in the colour of the text if the change has no
     verdict.
     """
-    kind = {**_KINDS, UNDECIDED: "doubt"}.get(change.verdict or "", "")
+    *_, verdict = change_text.row(change)  # a number that the schedule sets has no verdict
+    kind = {**_KINDS, UNDECIDED: "doubt"}.get(verdict, "")
     return Html(f'<span class="{kind}">{scale.image(change)}</span>')
 
 
