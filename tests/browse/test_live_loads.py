@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.browse import studies
 from harness.browse.index import Entry
 from harness.browse.live.loads import Tried, tried_loads
+from harness.results.pages.page import Article, Figure
+from harness.results.pages.plots import line
+from harness.search.grid.view.page import BY_BATCH
 from harness.search.peak import table
 from harness.search.peak.page import tiles_so_far
 from tests.browse.folders import curve, curve_point
@@ -28,6 +32,37 @@ def test_lines_crosses_and_bound_of_a_sweep(tmp_path: Path) -> None:
     # The table has links to the runs, but no boxes, because a page in progress compares nothing.
     assert 'href="/run/curve.partial"' in tried.table
     assert "checkbox" not in tried.table
+
+
+def test_a_grid_shows_the_throughput_of_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the page of a grid in progress had no picture of its cells."""
+    cells = [{"batch": batch, "throughput_per_s": 100.0 * batch} for batch in (1, 4)]
+    drawn = Figure(
+        BY_BATCH,
+        "Bars: the interval.",
+        [
+            line(
+                "ort",
+                [c["batch"] for c in cells],
+                [c["throughput_per_s"] for c in cells],
+                marker={"symbol": "circle"},
+            ),
+            line("ort", [None], [None]),  # an entry of the legend
+        ],
+        {
+            "xaxis": {"title": "batch, samples", "type": "log", "tickvals": [1, 4]},
+            "yaxis": {"title": "samples/s"},
+        },
+    )
+    monkeypatch.setattr(studies, "articles", lambda *_a, **_k: [Article((), [drawn], ())])
+    tried = tried_loads(tmp_path, Entry("cells.partial", "", study="grid"))
+    plot = json.loads(tried.plot)
+    assert (tried.title, tried.about, tried.table) == (BY_BATCH, "", "")
+    assert (plot["marks"], plot["log"]) == ([1, 4], ["x"])
+    points = [[1, 100.0, "", False], [4, 400.0, "", False]]
+    assert plot["traces"] == [{"name": "ort", "points": points, "mark": ""}]
 
 
 def test_a_value_that_is_unknown_is_left_out(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ function axisOf(values, isLog, from, to) {
 function drawTried() {
   const figure = document.getElementById("tried");
   if (!figure) return;
-  const { titles, log, bound, peak, traces } = JSON.parse(figure.dataset.plot);
+  const { titles, marks, log, bound, peak, traces } = JSON.parse(figure.dataset.plot);
   const svg = figure.querySelector("svg");
   const width = Math.max(svg.clientWidth, 240);
   svg.setAttribute("viewBox", `0 0 ${width} ${TRIED_HEIGHT}`);
@@ -288,7 +288,7 @@ function drawTried() {
     add(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y.at(value), y2: y.at(value), class: "grid" });
     add(svg, "text", { x: LEFT - 6, y: y.at(value) + 4, class: "tick left" }, isTime ? shown(value / 1e3, "s") : digits(value));
   }
-  for (const value of x.marks) {
+  for (const value of marks || x.marks) {
     add(svg, "line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: bottom, class: "grid" });
     const isLast = x.at(value) > width - RIGHT - 24; // its text would be cut off
     add(svg, "text", { x: isLast ? width - 2 : x.at(value), y: TRIED_HEIGHT - 6 - AXIS, class: isLast ? "tick left" : "tick" }, digits(value));
@@ -344,18 +344,17 @@ function widened(places) {
   return both.map(([across, up]) => `${across.toFixed(1)} ${up}`);
 }
 
-/* Returns a short name: of a phase if all marks are of one run, else the number with which the run's name begins, or the
- * end of its name. */
+/* Returns a short name: of a phase if all marks are of one run, else the number with which the run's name begins, or what
+ * differs in its name. */
 function markName(mark, marked) {
   const [run, phase] = mark.split(" ");
   if (phase && marked.every((one) => one.mark.startsWith(`${run} `))) return phase;
   const number = /^\d+/.exec(run);
   if (number) return number[0];
-  // Names such as digits-ort-b1 and digits-ort-b4 begin alike: what differs distinguishes the runs.
-  const names = [...new Set(marked.map((one) => one.mark.split(" ")[0]))];
-  let same = 0;
-  while (names.length > 1 && same < run.length && names.every((name) => name[same] === run[same])) same++;
-  return run.slice(run.lastIndexOf("-", same) + 1).slice(-10);
+  // Of names such as digits-ort-fp32-b1 and digits-openvino-fp32-b1, the parts that differ distinguish the runs.
+  const names = marked.map((one) => one.mark.split(" ")[0].split("-"));
+  const parts = run.split("-").filter((part, i) => names.some((name) => name[i] !== part));
+  return parts.join(" ").slice(0, 16) || run.slice(-10);
 }
 
 /* Removes the points of a search's earlier runs. */

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from harness.browse import studies
 from harness.browse.index import Entry
 from harness.results.pages.page import Figure
+from harness.search.grid.view.page import BY_BATCH
 
 _MARKS: Mapping[str, str] = {
     "circle": "disc",
@@ -36,9 +37,22 @@ class Tried(NamedTuple):
 
 
 def tried_loads(root: Path, entry: Entry) -> Tried:
+    if entry.study == "grid":
+        return _of_grid(root, entry.path, studies.changed_ns(root, entry))
     if entry.study not in studies.WITH_LINKS:
         return Tried()
     return _read(root, entry.path, entry.study, studies.changed_ns(root, entry))
+
+
+@lru_cache(maxsize=32)
+def _of_grid(root: Path, path: str, _changed_ns: int) -> Tried:
+    """Returns the throughput of the cells so far, once a way to run the model has two batches."""
+    articles = studies.articles(root, Entry(path, "", study="grid"), picks=False)
+    for figure in (one for made in articles for one in made.figures if one.title == BY_BATCH):
+        data = _data(figure)
+        lines = [{**trace, "mark": ""} for trace in data["traces"]]
+        return Tried(figure.title, json.dumps({**data, "traces": lines}, allow_nan=False))
+    return Tried()
 
 
 @lru_cache(maxsize=32)
@@ -58,6 +72,7 @@ def _data(figure: Figure) -> Mapping[str, Any]:
     shapes = figure.layout.get("shapes", ())
     return {
         "titles": {name: axis["title"] for name, axis in axes.items()},
+        "marks": axes["x"].get("tickvals"),
         "log": [name for name, axis in axes.items() if axis.get("type") == "log"],
         "bound": next((shape["y0"] for shape in shapes if shape.get("name") == "bound"), None),
         "peak": next((shape["x0"] for shape in shapes if shape.get("name") == "peak"), None),

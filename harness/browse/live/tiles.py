@@ -32,7 +32,7 @@ RATE = "Completed rate"
 """Label of a tile, as on the page of a finished run."""
 
 SINCE_START = "Since the start"
-"""What the tiles of a run show, except those that name another time."""
+"""Time that the tiles of a run cover, except tiles that name another time."""
 
 UNKNOWN = "-"
 _TOKENS = "Answer tokens"

@@ -158,6 +158,10 @@ def _text(value: float | None, *, in_ms: bool) -> str:
     return typeset(show_ns(value * NS_PER_MS)) if in_ms else show_rate(value)
 
 
+BY_BATCH = "Throughput over batch"
+"""Title of a plot, which is also on the page of a grid in progress."""
+
+
 def _lines(view: View) -> Iterator[Figure]:
     """Yields plots of throughput against batch size, with one line per way to run the model."""
     ways, groups = _ways(view), dict[str, list[Row]]()
@@ -180,7 +184,7 @@ def _lines(view: View) -> Iterator[Figure]:
     ]
     if data:
         yield Figure(
-            "Throughput over batch",
+            BY_BATCH,
             "Bars: the column +-, about half of the 95 % interval, from blocks of neighbouring batches.",
             [*data, *key(ways)],
             {
