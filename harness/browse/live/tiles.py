@@ -118,7 +118,7 @@ def opening_tiles(options: Mapping[str, Any]) -> list[Tile]:
     return final_tiles(known)
 
 
-def tiles_so_far(past: Past) -> tuple[Sequence[Tile], str]:
+def current_tiles(past: Past) -> tuple[Sequence[Tile], str]:
     """Returns the tiles of the run in progress, and what they show. The accuracy phase keeps the numbers of the performance
     phase before it, because its own latencies and rate are not part of the result.
     """

@@ -17,7 +17,7 @@ from harness.browse.live.loads import Tried, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
-from harness.browse.live.tiles import SINCE_START, brief, final_tiles, tiles_so_far
+from harness.browse.live.tiles import SINCE_START, brief, current_tiles, final_tiles
 from harness.browse.studies import WITH_LINKS, read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
@@ -340,7 +340,7 @@ class Watching:
                 return shown, f"{_last_name(ended[-1].path)}, final numbers"
         if past.begun is None:
             return self._heading(past.run or path, past.last).opening, SINCE_START
-        shown, what = tiles_so_far(past)
+        shown, what = current_tiles(past)
         if is_search:
             what = f"{_last_name(past.begun_in)} {what[:1].lower()}{what[1:]}"
         return shown, what
