@@ -476,7 +476,7 @@ _DOUBTS: _Rows = {
         ),
         "preempted": (
             "Other programs took the cores from the measured threads at least 200 times per CPU second, and at least 100 times in total.",
-            "Stop other programs, or follow the doubt's full text (`check RUN --details`; on a page, below).",
+            "Stop other programs, or follow the doubt's text.",
         ),
         "paged": (
             "The measured process read memory or files from the disk more often than once in 100 samples.",

@@ -218,7 +218,7 @@ class Study(ABC, Generic[Options]):
         config: RunConfig,
         text: str,
         planned_s: Sequence[float],
-        bound: str = "about",
+        bound: str | None = "about",
         *,
         is_total_known: bool = True,
         **how: Any,
@@ -226,11 +226,12 @@ class Study(ABC, Generic[Options]):
         """Makes one of several runs, and shows its progress and the progress of the study.
 
         text: number of the run, and total number of runs. planned_s: known time of this run and of each later run, 0 if
-        unknown. bound: `at most` if the study may end before all runs are made. is_total_known: False if more runs may
-        follow. how: keyword arguments for `measure`.
+        unknown. bound: `at most` if the study may end before all runs are made; None if the time left is unknown.
+        is_total_known: False if more runs may follow. how: keyword arguments for `measure`.
         """
         self._is_total_known = is_total_known
-        self._progress.series(text, self._pace.left_s(planned_s), bound)
+        left_s = self._pace.left_s(planned_s) if bound is not None else None
+        self._progress.series(text, left_s, bound or "about")
         begun_s = time.monotonic()
         finished = self._measure(config, progress=self._progress, **how)
         self._note_progress(f"{text}{run_folder.RUN_ENDED}", None)

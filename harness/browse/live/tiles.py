@@ -4,6 +4,7 @@ A run in progress and a finished run have the same tiles, so that the page keeps
 a dash.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,6 @@ SINCE_START = "Since the start"
 
 UNKNOWN = "-"
 _TOKENS = "Answer tokens"
-_LAST_SECOND = "in the last second"
 AT_LEAST = "≥\u202f"
 
 Latest = Callable[[str, str], float | None]
@@ -67,13 +67,13 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
             if few:  # a percentile of few answers is nearly the slowest answer, so it has no colour
                 found[-1] = found[-1]._replace(is_bad=False, is_doubtful=False)
     if kinds:
-        found.append(_rate(_TOKENS, latest("tokens", "answered"), "tokens", _LAST_SECOND))
+        per_s = totals.tokens / state.elapsed_s if state.elapsed_s else None
+        found.append(_rate(_TOKENS, per_s, "tokens", _last_second(latest("tokens", "answered"))))
     found += _late_so_far(state)
-    rate, when = latest("rate", "answered"), _LAST_SECOND
-    if state.is_answered and state.elapsed_s:  # the last second may lack most of its answers
-        rate, when = state.completed / state.elapsed_s, ""
-    about = "; ".join(filter(None, (when, _requested(state.offered))))
-    found.append(_rate(RATE, rate, unit[1], about))
+    # The last second of a phase may lack most of its answers.
+    now = "" if state.is_answered else _last_second(latest("rate", "answered"))
+    about = "; ".join(filter(None, (_requested(state.offered), now)))
+    found.append(_rate(RATE, state.rate, unit[1], about))
     waiting = f"{totals.waiting:,.0f} in the queue" if totals.waiting else ""
     return found + _counts(state.completed, state.in_flight, state.failed, unit, waiting)
 
@@ -115,7 +115,7 @@ def opening_tiles(options: Mapping[str, Any]) -> list[Tile]:
         "slo": slo if isinstance(slo, str) else " ".join(slo),
         "throughput_per_s": {"asked": options.get("target_qps")},
     }
-    return final_tiles(known)
+    return [tile._replace(number=UNKNOWN) for tile in final_tiles(known)]
 
 
 def current_tiles(past: Past) -> tuple[Sequence[Tile], str]:
@@ -137,6 +137,10 @@ def brief(shown: Sequence[Tile]) -> Sequence[Tile]:
 
 def _unit(*, is_all_at_once: bool) -> tuple[str, str]:
     return ("sample", "samples") if is_all_at_once else ("query", "queries")
+
+
+def _last_second(per_s: float | None) -> str:
+    return "" if per_s is None else f"{show_rate(per_s)} in the last second"
 
 
 def _rate(label: str, per_s: float | None, many: str, about: str = "") -> Tile:
@@ -253,8 +257,12 @@ def _most_missed(
     and 1, and their numbers of late queries. at_least: sign before a number that is a lower limit.
     """
     for percentile, late in sorted(found, key=lambda one: one[1] / (1 - one[0]))[-1:]:
-        # LoadGen's early stopping allows fewer than the percentile alone.
+        # LoadGen's early stopping allows fewer than the percentile alone, which the reason of a missed SLO names.
         allowed = max(0, late_allowed(min(queries, _MOST_QUERIES), percentile))
+        by_percentile = math.ceil(round(queries * (1 - percentile), 6)) - 1
+        most, how = (
+            (by_percentile, "") if late > by_percentile else (allowed, ", by early stopping")
+        )
         number = counted(late, "query", "queries")
-        about = f"{Slo(percentile, 0).name} allows at most {allowed:,} of {queries:,}"
+        about = f"{Slo(percentile, 0).name} allows at most {most:,} of {queries:,}{how}"
         yield Tile("Late", f"{at_least if late else ''}{number}", about, late > allowed)

@@ -21,6 +21,7 @@ from harness.browse.live.tiles import SINCE_START, brief, current_tiles, final_t
 from harness.browse.studies import WITH_LINKS, read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
+from harness.core.registry import SCENARIOS
 from harness.core.shown.private import hide
 from harness.core.units import show_percent
 from harness.errors import HarnessError
@@ -236,9 +237,13 @@ class Watching:
         entry = self._index.entries().get(path)
         mine = [entry] if entry is not None else []
         rows = (e.row for e in [*mine, *self._runs_inside(path), *self._ended_runs(path)])
-        row = next(filter(None, rows), None)
-        if chart.name == "latency" and row is not None:
-            return not scenario_named(row["scenario"]).all_at_once
+        scenarios = {row["scenario"] for row in rows if row is not None}
+        if entry is not None and entry.study is not None:
+            # The workload of a study names its scenario before its first run does.
+            words = studies.summary(self._index.root, entry).workload.split(" · ")
+            scenarios |= SCENARIOS.keys() & set(words)
+        if chart.name == "latency" and scenarios:
+            return not all(scenario_named(one).all_at_once for one in scenarios)
         if chart.name == "cores" and self._is_search(path):  # short runs may lack its values
             return False
         return chart.is_first and self._has_runs(path)

@@ -44,6 +44,9 @@ from harness.search.token_times import times_of
 
 CALIBRATION_QUERIES = 100
 
+_MANY_FAILURES = 3
+"""After so many failures before a load has passed, the time left is not estimated."""
+
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     scenario = scenario_named(config.scenario)
@@ -218,7 +221,7 @@ class PeakJob(Study[PeakOptions]):
             replace(config, out=self.folder / "probes" / name),
             f"run {number} of {bound} {most}: {at}",
             planned_s,
-            bound=bound,
+            bound=bound if self._has_end else None,
             is_total_known=self._best is not None,
             most_late=None if allowed is None else (lambda _plan: allowed),
         )
@@ -227,8 +230,8 @@ class PeakJob(Study[PeakOptions]):
         if kind == "full" and probe["passed"] and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        bound = self._bound()
-        left = self.time_left(self._planned_s(kind), bound) if probe["ended"] is None else ""
+        is_estimated = probe["ended"] is None and self._has_end
+        left = self.time_left(self._planned_s(kind), self._bound()) if is_estimated else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # A client-bound calibration does not end the search, because the search starts at half of this load, which the
         # client may be able to sustain.
@@ -241,8 +244,20 @@ class PeakJob(Study[PeakOptions]):
         """Returns how exact the number of runs is: more follow until a full run has passed."""
         if self._best or len(self._probes) >= RUNS:
             return "at most"
+        return "at least" if self._failures else "about"
+
+    @property
+    def _failures(self) -> int:
+        """Number of runs that failed before a load passed; 0 as soon as one has passed."""
         judged = [one["passed"] for one in self._probes if one["passed"] is not None]
-        return "at least" if judged and not any(judged) else "about"
+        return 0 if any(judged) else len(judged)
+
+    @property
+    def _has_end(self) -> bool:
+        """Whether the time left can be estimated. After several failures, the search goes down to low loads, at which a
+        run takes an unknown time.
+        """
+        return self._failures < _MANY_FAILURES
 
     def _planned_s(self, kind: str) -> list[float]:
         """Returns the planned durations of a run of this kind and of the runs that may follow it."""
