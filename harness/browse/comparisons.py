@@ -131,18 +131,18 @@ class Comparisons:
                 "refused": _refused(made),
                 "tables": _tables(made),
             }
-        plots, problem = self._plots_of_sides(dict(list(drawn.items())[:MOST_DRAWN]))
+        plots, problem = self._plots_of_sides(_legend(dict(list(drawn.items())[:MOST_DRAWN])))
         return {**shown, "no_plots": problem}, plots
 
     def _plots_of_sides(self, sides: Mapping[str, FinishedRun]) -> tuple[Sequence[Figure], str]:
         """Returns the plots that show a run of each side, and the reason why the plots cannot be drawn; "" if
-        they can be drawn. sides: by letter.
+        they can be drawn. sides: by their name in the legend.
         """
         try:
             with HEAVY, run_files.reading_run("the runs"):
                 named = (
-                    (letter, run.folder, run.folder.lstat().st_mtime_ns)
-                    for letter, run in sides.items()
+                    (name, run.folder, run.folder.lstat().st_mtime_ns)
+                    for name, run in sides.items()
                 )
                 drawn = self._drawn_sides(*named)
         except (OSError, HarnessError) as e:
@@ -165,6 +165,21 @@ class Comparisons:
             )
             for path, run in zip(paths, runs, strict=True)
         ]
+
+
+def _legend(sides: Mapping[str, FinishedRun]) -> Mapping[str, FinishedRun]:
+    """Returns the sides by their letter, followed by the model or backend if the sides differ in it."""
+    words = {
+        letter: [str(run.result[key]) for key in ("model", "backend")]
+        for letter, run in sides.items()
+    }
+    has_one = [len(set(column)) == 1 for column in zip(*words.values(), strict=True)]
+    return {
+        " ".join(
+            [letter, *(w for w, same in zip(words[letter], has_one, strict=True) if not same)]
+        ): run
+        for letter, run in sides.items()
+    }
 
 
 def _middle(side: Sequence[FinishedRun], name: str) -> FinishedRun:

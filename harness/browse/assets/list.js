@@ -3,6 +3,7 @@
 // reader may have picked runs.
 const PERIOD_MS = 3000; // a request costs this machine time, so the list of a hidden page is not renewed
 const block = document.getElementById("now");
+const news = document.getElementById("news");
 const newest = starts(document).reduce((a, b) => (a > b ? a : b), "");
 
 /* Returns the starts of the runs in a list. */
@@ -19,6 +20,7 @@ async function renew() {
     const added = starts(page).filter((start) => start > newest).length;
     document.getElementById("added").hidden = !added;
     document.getElementById("added-runs").textContent = added === 1 ? "1 new run" : `${added} new runs`;
+    news.style.minHeight = `${news.offsetHeight}px`; // the reader may be about to pick a run
   }
   later();
 }

@@ -317,6 +317,8 @@ def _names(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Map
         markers = [place(one) for one in drawn if one.index != layer.index]
         for side, (across, up) in _SIDES.items():
             at = x + across * wide, y + up * high
+            if at[0] > max(xs):  # its end would be cut off
+                continue
             if any(is_near(at, one, 0.1) for one in markers) or any(
                 is_near(at, one, 0.2) for one in names
             ):

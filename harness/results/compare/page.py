@@ -158,7 +158,10 @@ def verdict_chip(change: Change) -> Html:
     """
     *_, verdict = change_text.row(change)
     text, kind = verdict, _KINDS.get(verdict, "quiet")
-    if verdict == UNDECIDED and (change.low or 0.0) * (change.high or 0.0) > 0:
+    has_interval = change.low is not None and change.high is not None
+    if verdict == UNDECIDED and not has_interval:
+        text += ": no interval"
+    elif verdict == UNDECIDED and (change.low or 0.0) * (change.high or 0.0) > 0:
         text += ": noise unknown" if math.isinf(change.noise) else ": within the noise"
     return page.chip(text, kind, change_text.why(change))
 

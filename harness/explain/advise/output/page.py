@@ -91,7 +91,8 @@ def _gains(ranked: Sequence[AdviceEntry]) -> Figure:
         f"gain is undecided.{' Bars and lines are cut off at -100 %; a number beside the cut states the end.' if is_cut else ''}",
         {
             "title": "time saved, %",
-            **({"range": [_LEAST_GAIN * 130, most * 110]} if is_cut else {}),
+            # Room for the numbers beside the cut, also on a narrow screen.
+            **({"range": [_LEAST_GAIN * 160, most * 110]} if is_cut else {}),
         },
         [one["change"] for one in ranked],
         {

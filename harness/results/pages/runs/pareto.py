@@ -210,11 +210,11 @@ def _article(key: Sequence[str], members: Sequence[Member], addresses: Addresses
         best += f", {counts[_UNDECIDED]} {_UNDECIDED}"
     elif counts[_FRONT] == 1 < len(found):
         best = "one configuration beats the others"
-    about = (
-        f"{counted(len(members), 'VALID run')} of {counted(len(found), 'configuration')} on {key[-1]}: {best}. "
-        f"{_ties(found, Noise(found))}"
-    )
+    about = f"{counted(len(members), 'VALID run')} of {counted(len(found), 'configuration')} on {key[-1]}: {best}."
     head = [f"<h1>{escape(_title(key, members))}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    if ties := _ties(found, Noise(found)):
+        rule = f'<p class="quiet">{escape(ties)}</p>'
+        head.append(f"<details><summary>Which differences count</summary>{rule}</details>")
     figures = list(_figures(placed, addresses))
     return Article(head, figures, [_table(placed, addresses)])
 
