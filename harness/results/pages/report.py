@@ -162,7 +162,8 @@ def _top(run: RunFiles) -> Iterator[str]:
     yield page_facts(_with_fold(tiles.without_tiled(rows, shown)))
     if result["doubts"]:
         title = counted(len(result["doubts"]), "doubt")
-        yield f'<details id="doubts"><summary>{title} in full</summary>'
+        is_open = " open" if len(doubts) == 1 else ""  # several would push the plots down
+        yield f'<details id="doubts"{is_open}><summary>{title} in full</summary>'
         yield '<ul class="doubt">'
         yield from (_entry(doubt, _meaning(doubt)) for doubt in result["doubts"])
         yield "</ul></details>"

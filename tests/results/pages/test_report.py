@@ -501,6 +501,9 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     order = [*answered, "slo-missed", 'class="tiles"', 'id="doubts"', 'class="plots"']
     assert [*map(head.index, order)] == sorted(map(head.index, order))
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
+    (run / "result.json").write_text(json.dumps({**result, "doubts": [BUSY]}))
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    assert '<details id="doubts" open><summary>1 doubt in full</summary>' in out.read_text()
     for title in ("Settings", "Machine"):
         assert f'<details><summary><h2 id="{title.lower()}">{title}</h2></summary>' in text
     for name in ("p50", "p99.9", "issue delay"):
