@@ -45,7 +45,7 @@ from harness.search.token_times import times_of
 CALIBRATION_QUERIES = 100
 
 _MANY_FAILURES = 3
-"""After so many failures before a load has passed, the time left is not estimated."""
+"""The time left is not estimated after this many failed runs without a run that passed."""
 
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
