@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.codes import CLIENT_BOUND
+from harness.core.config.parse import parse_slos
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.doubts import CAUSES, disturbance
@@ -23,6 +24,8 @@ _PARTS = {
 
 _MOSTLY = 0.5
 """A part of the system is named as the limit if it takes at least this share of a query's time."""
+
+_FAR = 0.1
 
 _WHERE = {
     "issue_delay": "until it is issued",
@@ -63,10 +66,25 @@ def of_the_machine(result: Mapping[str, Any]) -> str:
     if disturbed is None:
         return ""
     # In Offline, other work on the cores also slows the bare loops, with which the run is compared.
-    is_slowed = scenario_named(result["scenario"]).all_at_once and disturbed["code"] in CAUSES
-    if not is_slowed and _is_plain(result, judged(result.get("reference") or {})):
+    is_cause = disturbed["code"] in CAUSES
+    is_slowed = scenario_named(result["scenario"]).all_at_once and is_cause
+    judgement = judged(result.get("reference") or {})
+    if not is_slowed and _is_plain(result, judgement):
+        return ""
+    # The load generator's delays are the machine's.
+    if not is_cause and judgement is not Judgement.HELD_BACK and _is_far_from_bounds(result):
         return ""
     return re.split(r": |; ", disturbed["text"])[0]  # because the list of doubts shows the rest
+
+
+def _is_far_from_bounds(result: Mapping[str, Any]) -> bool:
+    """Returns whether the run has SLOs and takes at most _FAR of each bound, so that a small disturbance does not matter."""
+    slos = (result.get("goodput") or {}).get("slos") or ()
+    bounds_ns = {str(slo): slo.bound_ns for slo in parse_slos(result.get("slo") or "")}
+    return bool(slos) and all(
+        one["value_ns"] is not None and one["value_ns"] <= _FAR * bounds_ns.get(one["slo"], 0)
+        for one in slos
+    )
 
 
 def _undisturbed(

@@ -7,7 +7,9 @@ import pytest
 from harness.core.codes import CODES
 from harness.results.answer import answer_of, number_of, question_of
 from harness.results.answer.answer import show_accuracy
+from harness.results.answer.limits import limited_by
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden, held_back, reference
+from tests.builders.support import present
 from tests.golden.make_runs import RUNS
 
 PREEMPTED = {
@@ -337,6 +339,21 @@ def test_limit_follows_from_the_reference_and_the_doubts(
     found = answer_of(golden("server", reference=section, doubts=doubts)).limited_by
     assert found is not None
     assert found.startswith(limited_by)
+
+
+def test_a_small_disturbance_far_from_the_bound_limits_nothing() -> None:
+    """Bug: the machine limited a run with 0.5 % of the time allowed, on an idle machine."""
+    none = {"reason": "a model that answers token by token forms no batches"}
+
+    def limit(slo: str, doubt: dict[str, str]) -> str:
+        judged = {"slo": slo, "value_ns": 5e6, "late": 0, "of": 200, "met": True}
+        slos = {"slo": slo, "goodput": {"slos": [judged]}}
+        made = golden("server", reference=none, doubts=[doubt], **slos)
+        return present(limited_by(made))
+
+    assert limit("p99=1s", PREEMPTED).startswith("the model: ")
+    assert limit("p99=20ms", PREEMPTED).startswith("the machine: other threads")
+    assert limit("p99=1s", BUSY).startswith("the machine: other processes")
 
 
 def test_a_client_bound_run_is_limited_by_its_client() -> None:
