@@ -27,8 +27,8 @@ def test_lines_crosses_and_bound_of_a_sweep(tmp_path: Path) -> None:
     marks = {trace["name"]: trace["mark"] for trace in plot["traces"]}
     assert marks == {"p50": "", "p90": "", "p99": "", "INVALID": "cross"}
     points = {trace["name"]: trace["points"] for trace in plot["traces"]}
-    assert points["p99"] == [[100, 4, "", False], [200, 40, "", False]]
-    assert points["INVALID"] == [[200, 40, "", False]]
+    assert points["p99"] == [[100, 4, "", ""], [200, 40, "", ""]]
+    assert points["INVALID"] == [[200, 40, "", ""]]
     # The table has links to the runs, but no boxes, because a page in progress compares nothing.
     assert 'href="/run/curve.partial"' in tried.table
     assert "checkbox" not in tried.table
@@ -61,7 +61,7 @@ def test_a_grid_shows_the_throughput_of_its_cells(
     plot = json.loads(tried.plot)
     assert (tried.title, tried.about, tried.table) == (BY_BATCH, "", "")
     assert (plot["marks"], plot["log"]) == ([1, 4], ["x"])
-    points = [[1, 100.0, "", False], [4, 400.0, "", False]]
+    points = [[1, 100.0, "", ""], [4, 400.0, "", ""]]
     assert plot["traces"] == [{"name": "ort", "points": points, "mark": ""}]
 
 

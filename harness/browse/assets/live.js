@@ -18,6 +18,9 @@ const LEAST_LINE = 3; // a line through fewer points would show a course that no
 const END_MS = 5000; // time to read how the run ended
 const APART = { across: 56, up: 24 }; // least distance between two marks of a logarithmic axis
 const AXIS = 18; // height of the title of an axis
+const SIDES = { // of the number of a run: distances from its mark, and the end of the text that is near the mark
+  "bottom center": [0, 18, ""], "middle left": [-9, 4, "left"], "middle right": [9, 4, "right"], "top center": [0, -8, ""],
+};
 const HEIGHT = 200, TRIED_HEIGHT = 320, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -308,11 +311,12 @@ function drawTried() {
     const colour = triedColour(trace, place);
     const at = trace.points.map(([load, value]) => [x.at(load), y.at(value)]);
     if (!trace.mark) add(svg, "path", { d: `M${at.join("L")}`, class: `line ${colour}` });
-    trace.points.forEach(([, , number, isBelow], i) => {
+    trace.points.forEach(([, , number, side], i) => {
       const [across, up] = at[i];
       if (!trace.mark) add(svg, "circle", { cx: across, cy: up, r: 2.5, class: `dot ${colour}` });
       else addSymbol(svg, trace.mark, across, up, colour);
-      if (number) add(svg, "text", { x: across, y: up > TOP + 20 && !isBelow ? up - 8 : up + 18, class: "tick" }, number);
+      const [right, down, kind] = SIDES[side] || SIDES[up > TOP + 20 ? "top center" : "bottom center"];
+      if (number) add(svg, "text", { x: across + right, y: up + down, class: `tick ${kind}` }, number);
     });
     const row = document.createElement("li");
     if (trace.mark) addSymbol(add(row, "svg", { viewBox: "0 0 16 16" }), trace.mark, 8, 8, colour);

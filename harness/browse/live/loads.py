@@ -85,7 +85,7 @@ def _traces(figure: Figure) -> Iterator[Mapping[str, Any]]:
         count = len(trace["x"])
         texts, places = trace.get("text", [""] * count), trace.get("textposition", [""] * count)
         known = [
-            (x, y, text, place.startswith("bottom"))
+            (x, y, text, place)
             for x, y, text, place in zip(trace["x"], trace["y"], texts, places, strict=True)
             if x is not None and y is not None
         ]

@@ -17,7 +17,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import bars_in_rows, line, rounded, shortened
+from harness.results.pages.plots import bars_in_rows, label_sides, line, rounded, shortened
 from harness.results.pages.words import settings, words
 
 _PAGE_ROWS = 60
@@ -286,47 +286,13 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     )
 
 
-_SIDES = {
-    "top center": (0.0, 0.07),
-    "bottom center": (0.0, -0.07),
-    "middle left": (-0.12, 0.0),
-    "middle right": (0.12, 0.0),
-}
-"""Places of a name beside its marker, and the name's distance from it as shares of the plot's width and height."""
-
-
 def _names(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Mapping[int, str]:
-    """Returns a place for the name of each layer, by its index, where it overlaps neither a marker nor an earlier layer's
-    name; leaves out layers without such a place. drawn: all layers in the plot.
-    """
-
-    def place(layer: Layer) -> tuple[float, float]:
-        return log(layer.intensity or 1.0), log(layer.flops_per_s or 1.0)
-
-    ends = [*map(place, drawn), (log(peaks.ridge), log(peaks.flops_per_s))]
-    xs, ys = ([one[k] for one in ends] for k in (0, 1))
-    wide, high = max(max(xs) - min(xs), 1.0), max(max(ys) - min(ys), 1.0)
-
-    def is_near(one: tuple[float, float], other: tuple[float, float], share: float) -> bool:
-        return abs(one[0] - other[0]) < share * wide and abs(one[1] - other[1]) < share * high / 2
-
-    found: dict[int, str] = {}
-    names: list[tuple[float, float]] = []
-    for layer in layers:
-        x, y = place(layer)
-        markers = [place(one) for one in drawn if one.index != layer.index]
-        for side, (across, up) in _SIDES.items():
-            at = x + across * wide, y + up * high
-            if at[0] > max(xs):  # its end would be cut off
-                continue
-            if any(is_near(at, one, 0.1) for one in markers) or any(
-                is_near(at, one, 0.2) for one in names
-            ):
-                continue
-            found[layer.index] = side
-            names.append(at)
-            break
-    return found
+    """Returns the place of the name of each layer, by the layer's index. drawn: all layers in the plot."""
+    places = [(log(one.intensity or 1.0), log(one.flops_per_s or 1.0)) for one in drawn]
+    ridge = log(peaks.ridge), log(peaks.flops_per_s)
+    numbers = [drawn.index(layer) for layer in layers]
+    sides = label_sides(places, numbers, (0.12, 0.07), (0.1, 0.05), [ridge])
+    return {drawn[number].index: side for number, side in sides.items()}
 
 
 def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:

@@ -31,6 +31,54 @@ def shortened(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
 
 
+_SIDES = {
+    "top center": (0, 1),
+    "bottom center": (0, -1),
+    "middle left": (-1, 0),
+    "middle right": (1, 0),
+}
+"""Maps a place of a label beside its point to its direction."""
+
+Place = tuple[float, float]
+
+
+def label_sides(
+    points: Sequence[Place],
+    labelled: Iterable[int],
+    distance: Place,
+    reach: Place,
+    corners: Sequence[Place] = (),
+) -> Mapping[int, str]:
+    """Returns the place of each label, by the number of its point, where it covers neither another point nor an earlier
+    label. Leaves out points without such a place.
+
+    points: x and y, as logarithms on a logarithmic axis. labelled: numbers of points, the most important first.
+    distance: of the middle of a label from its point. reach: half the width and height of a label. Both are shares of
+    the plot's width and height. corners: further places in the plot.
+    """
+    xs, ys = ([one[k] for one in (*points, *corners)] for k in (0, 1))
+    wide, high = (max(max(ends) - min(ends), 1e-9) for ends in (xs, ys))
+
+    def is_near(one: Place, other: Place, size: float) -> bool:
+        across, up = abs(one[0] - other[0]) / wide, abs(one[1] - other[1]) / high
+        return across < size * reach[0] and up < size * reach[1]
+
+    found: dict[int, str] = {}
+    labels: list[Place] = []
+    for number in labelled:
+        x, y = points[number]
+        others = [one for i, one in enumerate(points) if i != number]
+        for side, (across, up) in _SIDES.items():
+            at = x + across * distance[0] * wide, y + up * distance[1] * high
+            is_free = not any(is_near(at, one, 1) for one in others)
+            # The end of a label beyond the last point would be cut off.
+            if is_free and at[0] <= max(xs) and not any(is_near(at, one, 2) for one in labels):
+                found[number] = side
+                labels.append(at)
+                break
+    return found
+
+
 def tall(rows: int) -> float:
     """Returns the height of a wide figure that contains this many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)

@@ -17,6 +17,7 @@ from harness.results.pages.plots import (
     VALID,
     bound_at,
     bound_line,
+    label_sides,
     line,
     rounded,
 )
@@ -186,19 +187,19 @@ def _loads_axis(title: str, loads: Sequence[float]) -> Mapping[str, Any]:
     return {"title": title, "tickformat": ",", **({"type": "log"} if min(loads) > 0 else {})}
 
 
+def _place(probe: Probe, slo: Slo) -> tuple[float, float]:
+    """Returns the place of a run's mark, in the scale of the axes."""
+    load, judged = probe["load"] or 0.0, _judged(probe, slo) or 0.0
+    return log10(load) if load > 0 else 0.0, judged if slo.of or judged <= 0 else log10(judged)
+
+
 def _traces(
     every: Sequence[Probe], shown: Sequence[Probe], slo: Slo
 ) -> Iterator[Mapping[str, Any]]:
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
-    # The numbers of runs at one load would cover each other: the lowest mark has its number below.
-    lowest = {
-        load: min(same, key=lambda probe: _judged(probe, slo) or 0.0)
-        for load in {probe["load"] for probe in shown}
-        if len(same := [probe for probe in shown if probe["load"] == load]) > 1
-    }
-    places = {
-        id(probe): "bottom" if probe is lowest.get(probe["load"]) else "top" for probe in shown
-    }
+    marks = [_place(probe, slo) for probe in shown]
+    sides = label_sides(marks, range(len(shown)), (0.02, 0.08), (0.012, 0.05))
+    places = {id(probe): sides.get(i, "top center") for i, probe in enumerate(shown)}
     for name, symbol, colour in _KINDS:
         ours = [probe for probe in shown if _kind(probe) == name]
         if ours:
@@ -206,7 +207,7 @@ def _traces(
                 **line(name, [p["load"] for p in ours], [_judged(p, slo) for p in ours]),
                 "mode": "markers+text",
                 "text": [str(numbers[id(probe)]) for probe in ours],
-                "textposition": [f"{places[id(probe)]} center" for probe in ours],
+                "textposition": [places[id(probe)] for probe in ours],
                 "marker": {"symbol": symbol, "size": 11, "color": colour},
             }
 
