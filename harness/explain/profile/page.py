@@ -291,7 +291,7 @@ def _names(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Map
     places = [(log(one.intensity or 1.0), log(one.flops_per_s or 1.0)) for one in drawn]
     ridge = log(peaks.ridge), log(peaks.flops_per_s)
     numbers = [drawn.index(layer) for layer in layers]
-    sides = label_sides(places, numbers, (0.12, 0.07), (0.1, 0.05), [ridge])
+    sides = label_sides(places, numbers, (0.12, 0.07), (0.1, 0.05), [ridge], only_free=True)
     return {drawn[number].index: side for number, side in sides.items()}
 
 

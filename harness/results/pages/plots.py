@@ -48,9 +48,11 @@ def label_sides(
     distance: Place,
     reach: Place,
     corners: Sequence[Place] = (),
+    *,
+    only_free: bool = False,
 ) -> Mapping[int, str]:
-    """Returns the place of each label, by the number of its point, where it covers neither another point nor an earlier
-    label. Leaves out points without such a place.
+    """Returns the place of each label, by the number of its point, where it covers the fewest other points and earlier
+    labels. only_free: leaves out points whose label would cover any.
 
     points: x and y, as logarithms on a logarithmic axis. labelled: numbers of points, the most important first.
     distance: of the middle of a label from its point. reach: half the width and height of a label. Both are shares of
@@ -68,14 +70,20 @@ def label_sides(
     for number in labelled:
         x, y = points[number]
         others = [one for i, one in enumerate(points) if i != number]
-        for side, (across, up) in _SIDES.items():
-            at = x + across * distance[0] * wide, y + up * distance[1] * high
-            is_free = not any(is_near(at, one, 1) for one in others)
-            # The end of a label beyond the last point would be cut off.
-            if is_free and at[0] <= max(xs) and not any(is_near(at, one, 2) for one in labels):
-                found[number] = side
-                labels.append(at)
-                break
+        places = {
+            side: (x + across * distance[0] * wide, y + up * distance[1] * high)
+            for side, (across, up) in _SIDES.items()
+        }
+        covered = {
+            side: sum(is_near(at, one, 1) for one in others)
+            + sum(is_near(at, one, 2) for one in labels)
+            + (at[0] > max(xs))  # its end would be cut off
+            for side, at in places.items()
+        }
+        side = min(covered, key=covered.__getitem__)
+        if not (only_free and covered[side]):
+            found[number] = side
+            labels.append(places[side])
     return found
 
 

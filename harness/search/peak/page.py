@@ -199,7 +199,7 @@ def _traces(
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
     marks = [_place(probe, slo) for probe in shown]
     sides = label_sides(marks, range(len(shown)), (0.02, 0.08), (0.012, 0.05))
-    places = {id(probe): sides.get(i, "top center") for i, probe in enumerate(shown)}
+    places = {id(probe): sides[i] for i, probe in enumerate(shown)}
     for name, symbol, colour in _KINDS:
         ours = [probe for probe in shown if _kind(probe) == name]
         if ours:
