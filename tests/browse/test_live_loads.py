@@ -9,7 +9,7 @@ import pytest
 
 from harness.browse import studies
 from harness.browse.index import Entry
-from harness.browse.live.loads import Tried, tried_loads
+from harness.browse.live.loads import Tried, planned_plot, tried_loads
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line
 from harness.search.grid.view.page import BY_BATCH
@@ -65,6 +65,24 @@ def test_a_grid_shows_the_throughput_of_its_cells(
     assert plot["traces"] == [{"name": "ort", "points": points, "mark": ""}]
 
 
+def test_the_place_of_a_plot_is_kept_from_the_start(tmp_path: Path) -> None:
+    """Bug: the plot of a grid moved all charts when the second cell had ended."""
+    (tmp_path / "cells.partial").mkdir()
+    file = tmp_path / "cells.partial/grid.json"
+
+    def planned(study: str | None) -> str:
+        return planned_plot(tmp_path, Entry("cells.partial", "", study=study))
+
+    assert [planned(study) for study in ("peak", "sweep", "tune", None)] == ["Loads tried"] * 2 + [
+        ""
+    ] * 2
+    for batches, title in (([1, 4], BY_BATCH), ([1], "")):
+        file.write_text(json.dumps({"axes": {"batch": batches}}))
+        assert planned("grid") == title
+    file.write_text("{}")
+    assert planned("grid") == ""
+
+
 def test_a_value_that_is_unknown_is_left_out(tmp_path: Path) -> None:
     unknown = {**curve_point(200, 4), "p99_ns": None}
     plot = json.loads(tried_loads(tmp_path, curve(tmp_path, curve_point(100, 4), unknown)).plot)
@@ -106,7 +124,9 @@ def test_the_peak_so_far_lies_between_two_loads() -> None:
         content: Any = {"unit": "queries/s", "peak": peak, "probes": probes}
         return re.findall("<dd.*?>(.*?)</dd>", re.sub("</?span.*?>", "", tiles_so_far(content)))
 
-    assert shown(None, (100, None, "calibration")) == []
+    # Bug: the tiles appeared with the first judged run, and moved the plot.
+    nothing = ["-", "none so far", "-", "-", "none so far"]
+    assert shown(None, (100, None, "calibration")) == nothing
     short = [(100, True, "probe"), (400, False, "probe"), (200, True, "probe")]
     begun = ["-", "none so far", "100 queries/s", "not confirmed", "-", "none so far"]
     assert shown(None, *short[:1]) == begun

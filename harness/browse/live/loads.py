@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.browse import studies
 from harness.browse.index import Entry
+from harness.browse.studies import read
+from harness.core.files import reading
+from harness.errors import HarnessError
 from harness.results.pages.page import Figure
+from harness.search.grid.cells.cells import GRID
 from harness.search.grid.view.page import BY_BATCH
 
 _MARKS: Mapping[str, str] = {
@@ -42,6 +47,16 @@ def tried_loads(root: Path, entry: Entry) -> Tried:
     if entry.study not in studies.WITH_LINKS:
         return Tried()
     return _read(root, entry.path, entry.study, studies.changed_ns(root, entry))
+
+
+def planned_plot(root: Path, entry: Entry) -> str:
+    """Returns the title of the plot that the page of a search in progress will have; '' if it may not have one."""
+    if entry.study in studies.WITH_LINKS:
+        return "Loads tried"
+    if entry.study == "grid":
+        with suppress(OSError, HarnessError), reading(entry.path):
+            return BY_BATCH if len(read(root, f"{entry.path}/{GRID}")["axes"]["batch"]) > 1 else ""
+    return ""
 
 
 @lru_cache(maxsize=32)

@@ -115,7 +115,13 @@ def opening_tiles(options: Mapping[str, Any]) -> list[Tile]:
         "slo": slo if isinstance(slo, str) else " ".join(slo),
         "throughput_per_s": {"asked": options.get("target_qps")},
     }
-    return [tile._replace(number=UNKNOWN) for tile in final_tiles(known)]
+    found = [tile._replace(number=UNKNOWN) for tile in final_tiles(known)]
+    scenario, slos = scenario_named(options["scenario"]), parse_slos(known["slo"])
+    has_bound = any(not slo.of for slo in slos) or (scenario.scheduled and not slos)
+    if has_bound and not (scenario.all_at_once or scenario.by_query):
+        place = next(i for i, tile in enumerate(found) if tile.label == RATE)
+        found.insert(place, Tile("Late", UNKNOWN))
+    return found
 
 
 def current_tiles(past: Past) -> tuple[Sequence[Tile], str]:

@@ -13,12 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from harness.browse import studies
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live.heading import Heading, Step, heading, step
-from harness.browse.live.loads import Tried, tried_loads
+from harness.browse.live.loads import Tried, planned_plot, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import SINCE_START, brief, current_tiles, final_tiles
-from harness.browse.studies import WITH_LINKS, read
+from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
 from harness.core.registry import SCENARIOS
@@ -385,7 +385,7 @@ class Watching:
         return render(
             "done.html",
             tried=tried_loads(self._index.root, entry) if entry else Tried(),
-            will_plot=entry is not None and entry.study in WITH_LINKS,
+            planned=planned_plot(self._index.root, entry) if entry else "",
             done=[e.row for e in reversed(self._ended_runs(path))],
         ).strip()
 

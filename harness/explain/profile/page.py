@@ -87,8 +87,8 @@ def _head(profiled: Profiled) -> Iterator[str]:
     description = ", ".join(f"{name} {value}" for name, value in settings(described))
     yield f'<p class="quiet">{escape(description)}</p>'
     yield (
-        '<p class="quiet">trace.json opens in ui.perfetto.dev and chrome://tracing; every table is '
-        "in tables/ as CSV.</p>"
+        '<p class="quiet">The folder has trace.json, for ui.perfetto.dev and chrome://tracing, and every table '
+        "as CSV in tables/.</p>"
     )
 
 

@@ -51,14 +51,12 @@ def articles(content: Content, linked: Callable[[str], RunLink] | None = None) -
 
 
 def tiles_so_far(content: Content) -> str:
-    """Returns the loads between which the peak lies so far, as HTML; '' before a run has been judged."""
+    """Returns the loads between which the peak lies so far, as HTML, with dashes before a run has been judged."""
     judged = [
         (one["load"], one["kind"] != "full", one["passed"])
         for one in content["probes"]
         if one["load"] and one["passed"] is not None
     ]
-    if not judged:
-        return ""
     short, full = (
         max(
             (load for load, is_short, is_passed in judged if is_passed and is_short is kind),
@@ -111,7 +109,9 @@ def _confirmed(short: float | None, judged: Sequence[tuple[float, bool, bool | N
 def badges(content: Content) -> Badges:
     if content["peak"] is None:
         return Badges("INVALID" if content["finished"] else "", bool(content["warnings"]))
-    return Badges("VALID", bool(content["warnings"]) or is_doubted([table.confirming_run(content)]))
+    # Another machine, or this machine at rest, may have a much higher peak.
+    verdict = "UNDECIDED" if table.is_of_machine(content) else "VALID"
+    return Badges(verdict, bool(content["warnings"]) or is_doubted([table.confirming_run(content)]))
 
 
 def _headed(probes: Table) -> Table:

@@ -293,6 +293,13 @@ def _steadiness(run: Probe) -> Iterator[str]:
         yield f"{'steady':<12}no: the run at this load changed over time, and a longer run may miss the SLO"
 
 
+def is_of_machine(content: Content) -> bool:
+    """Returns whether delays of the machine set the peak, and not the model. content: of a peak.json that contains a
+    peak.
+    """
+    return _is_idle(confirming_run(content), content)
+
+
 def peak_text(content: Content) -> str:
     """Returns the peak with its unit, and what limited the peak besides the model. content: of a peak.json that
     contains a peak.
@@ -302,7 +309,7 @@ def peak_text(content: Content) -> str:
     offered = _offered_per_s(run, content)
     if offered and abs(offered / load - 1) > OTHER_RATE:
         peak += f" (LoadGen offered {show_rate(offered)})"
-    if _is_idle(run, content):
+    if is_of_machine(content):
         return f"{peak}, set by delays of the machine and not by the model"
     return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak
 

@@ -297,7 +297,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "reference", text
     yield from _left_out(one)
     if one["ended"] == "time":
-        yield "time limit", "the rounds ended at the time limit: the command `next` makes more"
+        yield "time limit", "the rounds ended at the time limit: the command below makes more"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
     if text := machine_text(runs):
         yield (

@@ -81,9 +81,9 @@ def _heat_map(content: Content) -> Figure:
     ]
     return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
-        "Instances x threads against largest batch; empty cells were not worth measuring. The forecast chose the plans in "
-        "brackets, and LoadGen's runs decided between them"
-        f"{': a border marks the plan to take' if taken is not None else ''}.",
+        "Instances x threads against largest batch; empty cells were not worth measuring. Brackets mark the plans that "
+        "LoadGen judged: the forecast's best, with the smaller of two batches that are nearly equal, and the plan without tuning"
+        f"{'. A border marks the plan to take' if taken is not None else ''}.",
         ("largest batch, samples", sizes),
         ("", [tune_report.name_of(one) for one in known]),
         [[rounded(value) for value in row] for row in rows],

@@ -551,6 +551,8 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
     out = capsys.readouterr().out
     set_by = "queries/s, set by delays of the machine and not by the model: VALID at full length; "
     assert re.search(rf"^peak +8\d\.\d {set_by}", out, re.MULTILINE)
+    # Bug: the page was VALID in green, though another peak was 36 times as high.
+    assert page.badges(content).words == ["UNDECIDED", "DOUBT"]
     idle, doubted = content["warnings"]
     assert idle.startswith(
         "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples per "

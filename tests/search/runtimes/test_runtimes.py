@@ -389,7 +389,7 @@ def test_time_limit_ends_the_rounds_after_the_second(
     assert len(backends.configs) == 6
     assert content["models"][0]["ended"] == "time"
     out = capsys.readouterr().out
-    assert "time limit  the rounds ended at the time limit: the command `next` makes more\n" in out
+    assert "time limit  the rounds ended at the time limit: the command below makes more\n" in out
     rounds = content["models"][0]["ahead"]["runs_needed"] or 10
     given = "--model digits --threads 1 --quiet --backend ort,openvino,litert"
     assert (
