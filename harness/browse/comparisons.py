@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +30,16 @@ from harness.results.pages.heading import workload
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Column, Table
 from harness.results.pages.words import letter_of
+from harness.results.pages.words import words as plain_words
 
 MOST_DRAWN = 6
 """The plots of a comparison show at most this many sides, because each plot reads all samples of the runs."""
 
 _MOST_NAMED = 5
 """The facts name at most this many settings that differ."""
+
+_LEAST_MEDIAN = 3
+"""Least number of runs of a side of which the plots show the median run; with fewer, they show the first run."""
 
 _COLOURS = {WORSE: "reason", BETTER: "good"}
 """Maps a verdict to the class of its headline's colour."""
@@ -119,12 +124,13 @@ class Comparisons:
         with HEAVY, run_files.reading_run("the runs"):
             made = {letter: compare(first, other) for letter, other in others}
             main = next((one.headline.name for one in made.values() if one.headline), "")
-            drawn = {letter: _middle(side, main) for letter, side in sides.items()}
+            middles = {letter: _middle(side, main) for letter, side in sides.items()}
+            drawn = {letter: run for letter, (run, _) in middles.items()}
             shown = {
                 "sides": [
                     one for letter, side in sides.items() for one in self._named(letter, side)
                 ],
-                "drawn": {letter: run.folder.name for letter, run in drawn.items()},
+                "drawn": {letter: text for letter, (_, text) in middles.items()},
                 "comparisons": [
                     _judgement(one, letter, is_only=len(made) == 1) for letter, one in made.items()
                 ],
@@ -168,25 +174,26 @@ class Comparisons:
 
 
 def _legend(sides: Mapping[str, FinishedRun]) -> Mapping[str, FinishedRun]:
-    """Returns the sides by their letter, followed by the model or backend if the sides differ in it."""
-    words = {
-        letter: [str(run.result[key]) for key in ("model", "backend")]
-        for letter, run in sides.items()
-    }
-    has_one = [len(set(column)) == 1 for column in zip(*words.values(), strict=True)]
-    return {
-        " ".join(
-            [letter, *(w for w, same in zip(words[letter], has_one, strict=True) if not same)]
-        ): run
-        for letter, run in sides.items()
-    }
+    """Returns the sides by their letter, followed by the model or backend if the sides differ in it. The names are
+    escaped, because plotly reads them as HTML.
+    """
+    found = {letter: [letter] for letter in sides}
+    for key in ("model", "backend"):
+        words = {letter: escape(str(run.result[key])) for letter, run in sides.items()}
+        if len(set(words.values())) > 1:
+            for letter, word in words.items():
+                found[letter].append(word)
+    return {" ".join(found[letter]): run for letter, run in sides.items()}
 
 
-def _middle(side: Sequence[FinishedRun], name: str) -> FinishedRun:
-    """Returns the run with the side's median of a number; the first run if a run lacks the number."""
-    if not all(name in run.numbers for run in side):
-        return side[0]
-    return sorted(side, key=lambda run: run.numbers[name].value)[(len(side) - 1) // 2]
+def _middle(side: Sequence[FinishedRun], name: str) -> tuple[FinishedRun, str]:
+    """Returns the run that the plots show, with a text that names it: the run with the side's median of a number, or the
+    first run if the side has fewer than three runs with this number.
+    """
+    if len(side) < _LEAST_MEDIAN or not all(name in run.numbers for run in side):
+        return side[0], side[0].folder.name
+    middle = sorted(side, key=lambda run: run.numbers[name].value)[(len(side) - 1) // 2]
+    return middle, f"{middle.folder.name}, with the median {plain_words(name)}"
 
 
 def _workload(sides: Sequence[Sequence[FinishedRun]]) -> Sequence[str]:

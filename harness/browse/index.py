@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from harness import __version__
 from harness.browse import within
 from harness.core import files
+from harness.core.config.parse import parse_slos
 from harness.core.files import PARTIAL, reading
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, HarnessError, one_line
@@ -307,6 +308,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
         for name in _TEXTS:
             if not isinstance(row[name], str):
                 raise ConfigError(f"{file} has no usable {name}: run `check` for details")
+        parse_slos(result.get("slo") or "")  # History and Pareto need it of every run
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
     with suppress(HarnessError), reading(file):  # files of old versions do not contain an answer

@@ -14,7 +14,13 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate, show_wait
 from harness.results import run_folder
-from harness.results.pages.page import counted_codes, short_digests, typeset, with_meanings
+from harness.results.pages.page import (
+    DOUBTS_CHIP,
+    counted_codes,
+    short_digests,
+    typeset,
+    with_meanings,
+)
 from harness.results.pages.runs.rows import run_name
 from harness.results.pages.tables import Table, shown_rows
 
@@ -86,7 +92,8 @@ def _own_name(path: str) -> str:
     return rest if run_folder.TIMED.fullmatch(first) else path
 
 
-_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html, "counted_codes": counted_codes}
+_ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
+_ENVIRONMENT.globals |= {"counted_codes": counted_codes, "doubts_chip": DOUBTS_CHIP}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
     "brief": brief,

@@ -514,7 +514,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     (side / "latest").symlink_to("run-2")  # a run with --repeats leaves this link
     text = page(client, "/compare?run=again&run=closed-loop")
     # Bug: the side was one line for each run, and the plots showed its first run without saying so.
-    one_line = '<b>A</b> <a href="/study/again">again</a> <span class="quiet">2 runs, 2 VALID; the plots show run-1, its median</span>'
+    one_line = '<b>A</b> <a href="/study/again">again</a> <span class="quiet">2 runs, 2 VALID; the plots show run-1</span>'
     assert one_line in text
     assert text.count('<li class="inside"><a href="/run/again/run-') == 2
     told = "p99 2.50 ms (2.40 ms to 2.60 ms) over 2 runs, 2 VALID"
@@ -611,6 +611,30 @@ def test_a_comparison_draws_all_sides_in_each_plot(client: TestClient) -> None:
     titles = ["Latency distribution", "Tail", "Over time", "Where the time goes"]
     assert places == [(str(i), title) for i, title in enumerate(titles)]
     assert text.index(f'src="/assets/{plotly_script()[1]}"') < text.index("/assets/page.js")
+
+
+def test_names_in_legends_are_escaped(client: TestClient, results: Path) -> None:
+    """Bug: plotly read the model's name from a result as HTML, and drew a link to another host."""
+    pytest.importorskip("plotly")
+    changed = json.loads((results / "closed-loop-again/result.json").read_text())
+    changed["model"] = 'm<a href="https://evil.example">x</a>'
+    (results / "closed-loop-again/result.json").write_text(json.dumps(changed))
+    text = page(client, PAIR)
+    drawn = json.loads(text.partition('id="figures">')[2].partition("</script>")[0])
+    names = {trace["name"] for plot in drawn for trace in plot["data"]}
+    assert "A digits" in names
+    assert "B m&lt;a href=&quot;https://evil.example&quot;&gt;x&lt;/a&gt;" in names
+
+
+def test_a_run_with_an_unusable_slo_leaves_history_to_the_others(
+    client: TestClient, results: Path
+) -> None:
+    """Bug: the whole page was an error that did not name the run."""
+    odd = json.loads((results / "closed-loop/result.json").read_text())
+    shutil.copytree(results / "closed-loop", results / "odd")
+    (results / "odd/result.json").write_text(json.dumps({**odd, "slo": "p99=abc"}))
+    assert "closed-loop-again" in page(client, "/history")
+    assert "odd/result.json" in page(client, "/")
 
 
 def test_three_runs_share_one_table_with_a_row_per_side(client: TestClient) -> None:

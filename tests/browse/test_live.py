@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import socket
 import threading
 import time
@@ -176,6 +177,18 @@ def test_a_run_without_a_query_has_no_tiles(results: Path) -> None:
     assert "performance: waiting for the first query" in page
     assert 'class="tiles"' not in page
     assert 'class="tiles"' in panel(in_flight=1.0)
+
+
+def test_a_run_that_was_interrupted_leads_to_its_page(results: Path) -> None:
+    """Bug: its folder keeps its name, so the live page said `no metrics endpoint`, with no verdict and no link."""
+    (results / RUN / ENDPOINT).unlink(missing_ok=True)
+    shutil.copyfile(results / "server/result.json", results / RUN / "result.json")
+    watching = Watching(Index(results))
+    past, problem = watching._look(RUN)
+    panel = watching._panel(RUN, past, problem)
+    assert f'<a id="next" href="/run/{RUN}">open its page</a>' in panel
+    assert '<p class="quiet">Final numbers:</p>' in panel
+    assert watching.ended_page(RUN) == f"/run/{RUN}"
 
 
 def test_events_end_with_the_run(

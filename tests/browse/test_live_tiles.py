@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from harness.browse.live.tiles import final_tiles, live_tiles
+from harness.browse.live.tiles import (
+    AT_LEAST,
+    UNKNOWN,
+    final_tiles,
+    live_tiles,
+    opening_tiles,
+)
+from harness.core.codes import HOPELESS
 from harness.results.pages.tiles import Tile, html
 from tests.browse.looks import look
 from tests.browse.test_points import buckets
@@ -60,6 +67,34 @@ def test_the_late_queries_stand_next_to_those_that_the_slo_allows(
     assert "Late" not in shown(state._replace(scenario="offline"))
     assert "Late" not in shown(state._replace(phase="accuracy"))
     assert "Late" not in shown(look(1.0, latency=latency, planned=2010.0))
+
+
+def test_a_hopeless_run_shows_no_number_within_its_bound() -> None:
+    """Bug: the queries that were answered before the end met the bound, and so did the tiles."""
+    result = {
+        "scenario": "server",
+        "slo": "p99=50ms",
+        "reasons": [{"code": HOPELESS}],
+        "latency_ns": {"p50": 1e6, "p99": 30e6},
+        "goodput": {"slos": [{"slo": "p99=50ms", "late": 9, "of": 1000}]},
+        "queries": {"samples_issued": 1000, "samples_answered": 1000, "late": 9},
+    }
+    found = {tile.label: tile for tile in final_tiles(result)}
+    assert found["p99 latency"].about == "of the queries that were answered"
+    late = found["Late"]
+    assert (late.number, late.is_bad) == (f"{AT_LEAST}9 queries", True)
+    assert late.about == "too many, so the run was ended"
+
+
+def test_the_tiles_have_their_places_before_the_first_query() -> None:
+    asked = {"scenario": "server", "slo": "p99=50ms", "target_qps": 10.0}
+    opening = opening_tiles(asked)
+    state = look(1.0, latency=buckets([0.01] * 200), bounds_s=[("p99", 0.05)], planned=2010.0)
+    assert [tile.label for tile in opening] == [*shown(state)]
+    assert {tile.number for tile in opening} == {UNKNOWN}
+    assert opening[0].about == "of 50 ms allowed"
+    assert "Late" not in [tile.label for tile in opening_tiles({"scenario": "single-stream"})]
+    assert "Late" in [tile.label for tile in opening_tiles({"scenario": "server"})]
 
 
 def test_a_huge_number_of_queries_does_not_stop_the_page() -> None:

@@ -16,7 +16,7 @@ from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo, parse_slos
 from harness.core.registry import SCENARIOS
 from harness.core.stats import late_allowed
-from harness.core.units import NS_PER_S, counted, show_ns, show_percent, show_rate
+from harness.core.units import NS_PER_S, counted, show_duration, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.answer import beside
 from harness.results.pages.tiles import Tile
@@ -32,6 +32,7 @@ _MOST_QUERIES = 1_000_000_000
 RATE = "Completed rate"
 """Label of a tile, as on the page of a finished run."""
 
+BEFORE = "Before the first query"
 SINCE_START = "Since the start"
 """Time that the tiles of a run cover, except tiles that name another time."""
 
@@ -93,6 +94,11 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     }
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
     found = [tile._replace(is_doubtful=False) for _, tile in times]
+    if _is_hopeless(
+        result
+    ):  # the bound applies to the planned queries, not only to those that were answered
+        of_answered = "of the queries that were answered"
+        found = [tile._replace(about=of_answered, is_bad=False) for tile in found]
     if kinds:
         found.append(_rate(_TOKENS, (result.get("tokens") or {}).get("output_per_s"), "tokens"))
     found += _late(result, is_single=not (scenario.all_at_once or scenario.by_query))
@@ -214,7 +220,10 @@ def _times(
 
 def _time(label: str, value_s: float | None, bound_s: float | None) -> Tile:
     if value_s is None:
-        return Tile(label, UNKNOWN)
+        allowed = (
+            "" if bound_s is None else f"of {show_duration(round(bound_s * NS_PER_S))} allowed"
+        )
+        return Tile(label, UNKNOWN, allowed)
     value_ns = value_s * NS_PER_S
     if bound_s is None:
         return Tile(label, show_ns(value_ns))
@@ -250,10 +259,16 @@ def _late(result: Mapping[str, Any], *, is_single: bool) -> Iterator[Tile]:
         for one in (judged if is_single else ())
         if (slo := slos.get(one["slo"])) is not None and not slo.of and one["of"]
     }
-    # A run that was ended because of its late queries has at least these.
-    is_ended = any(reason["code"] == HOPELESS for reason in result.get("reasons") or ())
-    at_least = AT_LEAST if is_ended else ""
-    yield from _most_missed(list(found), max(found.values(), default=0), at_least)
+    if not _is_hopeless(result):
+        yield from _most_missed(list(found), max(found.values(), default=0))
+    elif found:  # more than LoadGen allows for the planned queries, although the answered ones may have fewer
+        late = max(late for _, late in found)
+        number = f"{AT_LEAST}{counted(late, 'query', 'queries')}"
+        yield Tile("Late", number, "too many, so the run was ended", is_bad=True)
+
+
+def _is_hopeless(result: Mapping[str, Any]) -> bool:
+    return any(reason["code"] == HOPELESS for reason in result.get("reasons") or ())
 
 
 def _most_missed(

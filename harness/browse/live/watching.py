@@ -17,7 +17,7 @@ from harness.browse.live.loads import Tried, planned_plot, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
 from harness.browse.live.snapshots import snapshots
-from harness.browse.live.tiles import SINCE_START, brief, current_tiles, final_tiles
+from harness.browse.live.tiles import BEFORE, brief, current_tiles, final_tiles
 from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
@@ -92,8 +92,8 @@ class Watching:
         the run or study may be in progress.
         """
         entries = self._index.entries()
-        finished = path.removesuffix(PARTIAL)
-        if finished != path and finished in entries and self._ended(path):
+        finished = self._finished(path)
+        if path.endswith(PARTIAL) and finished in entries and self._ended(path):
             return str(url("study" if entries[finished].study else "run", finished))
         entry = entries.get(path)
         is_study = entry is not None and entry.study is not None
@@ -269,11 +269,22 @@ class Watching:
         """Returns whether the folder no longer exists, or no longer belongs to a run or study in progress."""
         folder = self._index.root / path
         if path.endswith(PARTIAL):
-            return not folder.is_dir()
+            return not folder.is_dir() or self._was_interrupted(path)
         return not (folder / run_folder.PROGRESS).is_file()
 
+    def _was_interrupted(self, path: str) -> bool:
+        """Returns whether the folder belongs to a run that was ended early, which keeps the folder's name."""
+        folder, entry = self._index.root / path, self._index.entries().get(path)
+        is_run = entry is not None and entry.study is None and not entry.notes_endpoint
+        has_result = (folder / run_folder.RESULT).is_file()
+        return is_run and has_result and not run_folder.is_in_progress(folder)
+
+    def _finished(self, path: str) -> str:
+        """Returns the folder's path once the run or study has ended."""
+        return path if self._was_interrupted(path) else path.removesuffix(PARTIAL)
+
     def _panel(self, path: str, past: Past, problem: str, has_stopped: bool = False) -> str:
-        finished = path.removesuffix(PARTIAL)
+        finished = self._finished(path)
         verdict = outcome = study = None
         doubts, is_search = "", past.run not in ("", path) or self._is_search(path)
         is_between = problem == BETWEEN_RUNS
@@ -344,10 +355,11 @@ class Watching:
                 *_, shown = self._end(ended[-1].path)
                 return shown, f"{_last_name(ended[-1].path)}, final numbers"
         if past.begun is None:
-            return self._heading(past.run or path, past.last).opening, SINCE_START
-        shown, what = current_tiles(past)
+            shown, what = self._heading(past.run or path, past.last).opening, BEFORE
+        else:
+            shown, what = current_tiles(past)
         if is_search:
-            what = f"{_last_name(past.begun_in)} {what[:1].lower()}{what[1:]}"
+            what = f"{_last_name(past.begun_in or past.run)} {what[:1].lower()}{what[1:]}"
         return shown, what
 
     def _step(self, path: str, past: Past) -> Step:

@@ -256,7 +256,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
     slowest_first = sorted(shown, key=lambda layer: -layer.latency_ns)
-    named = _names(slowest_first[:_MOST_NAMED], shown, peaks)
+    named = _name_sides(slowest_first[:_MOST_NAMED], shown, peaks)
     for bound in ("compute", "memory"):
         bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         sizes = [6 + 18 * (layer.latency_ns / slowest) ** 0.5 for layer in bounded]
@@ -286,12 +286,16 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     )
 
 
-def _names(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Mapping[int, str]:
+_NAME_DISTANCE, _NAME_REACH = (0.12, 0.07), (0.1, 0.05)
+"""Room of a name in the roofline, as `label_sides` takes it."""
+
+
+def _name_sides(layers: Sequence[Layer], drawn: Sequence[Layer], peaks: Peaks) -> Mapping[int, str]:
     """Returns the place of the name of each layer, by the layer's index. drawn: all layers in the plot."""
     places = [(log(one.intensity or 1.0), log(one.flops_per_s or 1.0)) for one in drawn]
     ridge = log(peaks.ridge), log(peaks.flops_per_s)
     numbers = [drawn.index(layer) for layer in layers]
-    sides = label_sides(places, numbers, (0.12, 0.07), (0.1, 0.05), [ridge], only_free=True)
+    sides = label_sides(places, numbers, _NAME_DISTANCE, _NAME_REACH, [ridge], only_free=True)
     return {drawn[number].index: side for number, side in sides.items()}
 
 

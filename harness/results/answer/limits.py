@@ -26,6 +26,7 @@ _MOSTLY = 0.5
 """A part of the system is named as the limit if it takes at least this share of a query's time."""
 
 _FAR = 0.1
+"""If a run takes at most this share of its bounds, a small disturbance of the machine is not named as the limit."""
 
 _WHERE = {
     "issue_delay": "until it is issued",
@@ -71,7 +72,7 @@ def of_the_machine(result: Mapping[str, Any]) -> str:
     judgement = judged(result.get("reference") or {})
     if not is_slowed and _is_plain(result, judgement):
         return ""
-    # The load generator's delays are the machine's.
+    # A disturbed machine delays the load generator, which is not to be blamed for that.
     if not is_cause and judgement is not Judgement.HELD_BACK and _is_far_from_bounds(result):
         return ""
     return re.split(r": |; ", disturbed["text"])[0]  # because the list of doubts shows the rest

@@ -201,7 +201,7 @@ def factors(change: Change) -> tuple[float, float | None, float | None]:
 
 
 SMALL = 0.5
-"""A factor below this value is shown by its inverse, because 0.199 is harder to read than 5.01."""
+"""A factor of a rate below this value is shown by its inverse, because 0.199 is harder to read than 5.01."""
 
 
 def is_as_long(change: Change) -> bool:

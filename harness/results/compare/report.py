@@ -102,8 +102,8 @@ def notes(
 
 
 def _levels(comparison: Comparison) -> str:
-    own = [f"95 % for {name}; " for name in comparison.with_own_level]
-    return f"{''.join(own)}95 % that all {'other ' if own else ''}intervals hold at once"
+    own = [f"95 % for {name}" for name in comparison.with_own_level]
+    return ", ".join([*own, f"jointly 95 % for all {'others' if own else 'numbers'}"])
 
 
 def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:

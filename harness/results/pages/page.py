@@ -384,10 +384,13 @@ _BADGES = {
 """Maps a verdict to the class of its badge."""
 
 
+DOUBTS_CHIP = '<span class="chip uncertain">doubts</span>'
+
+
 def badge(word: str) -> str:
     """Returns a verdict as a badge, and the mark of doubts as a chip, as a run's number of doubts."""
     if word == "DOUBT":
-        return '<span class="chip uncertain">doubts</span>'
+        return DOUBTS_CHIP
     return f'<span class="badge {_BADGES[word]}">{word}</span>'
 
 

@@ -58,6 +58,8 @@ def label_sides(
     distance: of the middle of a label from its point. reach: half the width and height of a label. Both are shares of
     the plot's width and height. corners: further places in the plot.
     """
+    if not points:
+        return {}
     xs, ys = ([one[k] for one in (*points, *corners)] for k in (0, 1))
     wide, high = (max(max(ends) - min(ends), 1e-9) for ends in (xs, ys))
 
@@ -77,7 +79,7 @@ def label_sides(
         covered = {
             side: sum(is_near(at, one, 1) for one in others)
             + sum(is_near(at, one, 2) for one in labels)
-            + (at[0] > max(xs))  # its end would be cut off
+            + (not min(xs) <= at[0] <= max(xs))  # its end would be cut off
             for side, at in places.items()
         }
         side = min(covered, key=covered.__getitem__)

@@ -221,7 +221,7 @@ class PeakJob(Study[PeakOptions]):
             replace(config, out=self.folder / "probes" / name),
             f"run {number} of {bound} {most}: {at}",
             planned_s,
-            bound=bound if self._has_end else None,
+            bound=bound if self._is_time_known else None,
             is_total_known=self._best is not None,
             most_late=None if allowed is None else (lambda _plan: allowed),
         )
@@ -230,7 +230,7 @@ class PeakJob(Study[PeakOptions]):
         if kind == "full" and probe["passed"] and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        is_estimated = probe["ended"] is None and self._has_end
+        is_estimated = probe["ended"] is None and self._is_time_known
         left = self.time_left(self._planned_s(kind), self._bound()) if is_estimated else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # A client-bound calibration does not end the search, because the search starts at half of this load, which the
@@ -253,7 +253,7 @@ class PeakJob(Study[PeakOptions]):
         return 0 if any(judged) else len(judged)
 
     @property
-    def _has_end(self) -> bool:
+    def _is_time_known(self) -> bool:
         """Whether the time left can be estimated. After several failures, the search goes down to low loads, at which a
         run takes an unknown time.
         """

@@ -187,6 +187,10 @@ def _loads_axis(title: str, loads: Sequence[float]) -> Mapping[str, Any]:
     return {"title": title, "tickformat": ",", **({"type": "log"} if min(loads) > 0 else {})}
 
 
+_NUMBER_DISTANCE, _NUMBER_REACH = (0.02, 0.08), (0.012, 0.05)
+"""Room of a run's number in the plot, as `label_sides` takes it."""
+
+
 def _place(probe: Probe, slo: Slo) -> tuple[float, float]:
     """Returns the place of a run's mark, in the scale of the axes."""
     load, judged = probe["load"] or 0.0, _judged(probe, slo) or 0.0
@@ -198,7 +202,7 @@ def _traces(
 ) -> Iterator[Mapping[str, Any]]:
     numbers = {id(probe): number for number, probe in enumerate(every, 1)}
     marks = [_place(probe, slo) for probe in shown]
-    sides = label_sides(marks, range(len(shown)), (0.02, 0.08), (0.012, 0.05))
+    sides = label_sides(marks, range(len(shown)), _NUMBER_DISTANCE, _NUMBER_REACH)
     places = {id(probe): sides[i] for i, probe in enumerate(shown)}
     for name, symbol, colour in _KINDS:
         ours = [probe for probe in shown if _kind(probe) == name]

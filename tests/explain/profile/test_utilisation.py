@@ -10,7 +10,7 @@ from harness.cli.main import main
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.measure.measure import highest
-from harness.explain.profile.page import _names
+from harness.explain.profile.page import _name_sides
 from harness.explain.profile.tables.work_checks import MOST_OF_PEAK
 from harness.machine.characterise import here
 from harness.machine.characterise.database import Database, Key
@@ -103,5 +103,5 @@ def test_names_of_the_roofline_overlap_no_marker() -> None:
 
     alone, low = at(0, 10**9, 10**9), at(1, 10**6, 10**3)
     above = at(2, int(2.2 * 10**6), int(2.2 * 10**3))  # as intense as `low`, and faster
-    found = _names([alone, low], [alone, low, above], PEAKS)
+    found = _name_sides([alone, low], [alone, low, above], PEAKS)
     assert found == {0: "top center", 1: "bottom center"}
