@@ -38,6 +38,7 @@ from harness.core.console import say, show
 from harness.core.files import reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results.pages import page as pages
+from harness.results.run_folder import RESULTS
 
 DEFAULT_PORT = 9470
 LOOPBACK = "127.0.0.1"
@@ -217,10 +218,11 @@ async def _bug(_: Request, error: Exception) -> Response:
 def serve(folder: Path, host: str, port: int | None) -> int:
     """Serves pages at low priority until a signal ends the server. Returns the exit status.
 
-    port: None selects DEFAULT_PORT, or a free port if DEFAULT_PORT is taken. Raises a ConfigError if the folder does
-    not exist or the address cannot be used.
+    port: None selects DEFAULT_PORT, or a free port if DEFAULT_PORT is taken. Raises a ConfigError if the address cannot
+    be used or the folder does not exist. Only `results` may be missing, because the first run creates it.
     """
-    if not folder.is_dir():
+    is_missing = not folder.is_dir()
+    if is_missing and (folder != Path(RESULTS) or folder.exists()):
         raise ConfigError(f"{folder} does not exist: pass a folder of results")
     listening = _listen(host, port)
     number = listening.getsockname()[1]
@@ -242,7 +244,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         timeout_graceful_shutdown=1,
     )
     os.nice(NICENESS)
-    say(f"browse reads {folder}")
+    say(f"browse reads {folder}" + (", which the first run creates" if is_missing else ""))
     browse.read()
     show(_address(host, number, token))
     say("Ctrl-C ends it")

@@ -160,11 +160,13 @@ class Index:
         self._read_anew = 0
 
     def entries(self) -> Mapping[str, Entry]:
-        """Returns the entries by path, newest first. Raises OSError if the root cannot be read."""
+        """Returns the entries by path, newest first. A missing root has none. Raises OSError if the root cannot be read."""
         with self._lock:
             if time.monotonic() - self._at_s > LASTS_S:
                 before, self._known = self._known, {}
-                found = list(islice(self._below("", None, 0, before), MOST_ENTRIES))
+                # The first run creates `results`.
+                below = self._below("", None, 0, before) if self.root.exists() else iter(())
+                found = list(islice(below, MOST_ENTRIES))
                 found.sort(key=lambda entry: (entry.at, entry.path), reverse=True)
                 self._entries = {entry.path: entry for entry in found}
                 self._at_s = time.monotonic()
@@ -199,7 +201,10 @@ class Index:
         # `base` is a string, because pathlib would take most of the time.
         base = f"{self.root}/{folder}"
         with os.scandir(base) as found:
-            states = {one.name: one.stat(follow_symlinks=False) for one in found}
+            states = {}
+            for one in found:
+                with suppress(FileNotFoundError):  # the end of a run renames its folder
+                    states[one.name] = one.stat(follow_symlinks=False)
         for name, state in states.items():
             if not stat.S_ISDIR(state.st_mode) or name.startswith("."):
                 continue

@@ -1,6 +1,5 @@
 """Makes the pages about finished runs: list, run, comparison, history, Pareto, studies, machines."""
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -116,8 +115,8 @@ class Views:
         for path in searches:
             if searches.isdisjoint(map(str, PurePosixPath(path).parents)):
                 yield path, self._in_progress(path, "all its runs")
-        with os.scandir(self._root) as found:
-            names = {one.name for one in found if one.name.endswith(PARTIAL)}
+        # No error if the root is missing.
+        names = {one.name for one in self._root.glob(f"*{PARTIAL}")}
         names.update(path for path, e in entries.items() if e.is_unfinished and e.inside is None)
         for name in names.difference(searches, running):
             if run_folder.is_in_progress(self._root / name):

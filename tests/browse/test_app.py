@@ -1096,9 +1096,14 @@ def test_no_view_of_a_broken_run_is_a_server_error(results: Path, client: TestCl
         assert client.get(path).status_code in (200, 422), path
 
 
-def test_a_deleted_folder_is_reported_in_one_line(results: Path, client: TestClient) -> None:
-    shutil.rmtree(results)
-    assert "No such file or directory" in page(client, "/", 422)
+def test_a_missing_folder_is_shown_as_one_without_runs(results: Path, client: TestClient) -> None:
+    """Bug: before the first run, `browse` refused to start, although the run is then watched from its first second."""
+    kept = results.rename(results.with_name("kept"))
+    for path in ("/history", "/pareto", "/studies", "/machines"):
+        page(client, path)
+    assert "This folder has no run yet" in page(client, "/")
+    kept.rename(results)
+    assert "This folder has no run yet" not in page(client, "/")
 
 
 def test_the_verb_refuses_what_it_cannot_serve(
@@ -1111,6 +1116,17 @@ def test_the_verb_refuses_what_it_cannot_serve(
     assert "does not exist: pass a folder of results" in err
     assert "--port 70000: it must be between 0 and 65,535" in err
     assert "203.0.113.7:9470 cannot be used" in err
+
+
+def test_the_verb_waits_for_the_first_run_only_in_its_usual_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: sockets[0].close())
+    monkeypatch.setattr("os.nice", int)
+    assert main(["browse", "--port", "0"]) == 0
+    assert "browse reads results, which the first run creates" in capsys.readouterr().err
+    assert main(["browse", "reslts", "--port", "0"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,8 @@ def final_tiles(result: Mapping[str, Any]) -> list[Tile]:
     }
     times = _times(latency, kinds, [*bounds_s, *token_bounds_s])
     found = [tile._replace(is_doubtful=False) for _, tile in times]
-    if _is_hopeless(
-        result
-    ):  # the bound applies to the planned queries, not only to those that were answered
+    if _is_hopeless(result):
+        # The bound applies to the planned queries, not only to those that were answered.
         of_answered = "of the queries that were answered"
         found = [tile._replace(about=of_answered, is_bad=False) for tile in found]
     if kinds:
