@@ -50,8 +50,9 @@ class MemoryLimit:
 
     def growth(self) -> str:
         """Returns the end of a sentence about the growth of the measured process; '' if the process grew little."""
-        row = self._log.rows[-1] if self._log.rows else {}
-        begun, now = self._first_bytes, row.get(ANONYMOUS)
+        # The last row may be from after the death of the process, which then has 0 bytes or no value.
+        held = (row[ANONYMOUS] for row in reversed(self._log.rows) if row.get(ANONYMOUS))
+        begun, now = self._first_bytes, next(held, None)
         if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:
             return ""
         return (

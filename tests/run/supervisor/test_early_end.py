@@ -211,6 +211,12 @@ def test_growth_is_named_only_if_it_was_large() -> None:
     assert MemoryLimit(HostLog(), GB).growth() == ""
 
 
+def test_growth_is_that_of_the_last_reading_before_the_death() -> None:
+    """Bug: a reading between the death of the process and its discovery hid the growth."""
+    limit = looks([(1, 2, 8), (9, 5, 3), (9, 0, 8)])
+    assert limit.growth().startswith("; its memory grew from 2.00 GB to 5.00 GB")
+
+
 def container(folder: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates a container with 1 GB, in the files of its cgroup."""
     group = folder / "fs"
