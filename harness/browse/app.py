@@ -66,9 +66,9 @@ def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") ->
 
 
 class _Browse:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_awaited: bool = False) -> None:
         self._root = root
-        self._index = Index(root)
+        self._index = Index(root, is_awaited=is_awaited)
         self._views = Views(self._index)
         self._watching = Watching(self._index)
         self._streams = 0
@@ -221,13 +221,14 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     port: None selects DEFAULT_PORT, or a free port if DEFAULT_PORT is taken. Raises a ConfigError if the address cannot
     be used or the folder does not exist. Only `results` may be missing, because the first run creates it.
     """
-    is_missing = not folder.is_dir()
-    if is_missing and (folder != Path(RESULTS) or folder.exists()):
-        raise ConfigError(f"{folder} does not exist: pass a folder of results")
+    is_awaited = not folder.exists() and folder.absolute() == Path(RESULTS).absolute()
+    if not folder.is_dir() and not is_awaited:
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise ConfigError(f"{folder} {what}: pass a folder of results")
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     token = None if _is_loopback(listening) else new_token()
-    browse = _Browse(folder.resolve())
+    browse = _Browse(folder.resolve(), is_awaited=is_awaited)
     app = browse.guarded(token, f"browse-{number}")
     config = uvicorn.Config(
         app,
@@ -244,7 +245,10 @@ def serve(folder: Path, host: str, port: int | None) -> int:
         timeout_graceful_shutdown=1,
     )
     os.nice(NICENESS)
-    say(f"browse reads {folder}" + (", which the first run creates" if is_missing else ""))
+    if is_awaited:
+        say(f"browse reads {folder.absolute()}, which the first run creates")
+    else:
+        say(f"browse reads {folder}")
     browse.read()
     show(_address(host, number, token))
     say("Ctrl-C ends it")

@@ -150,8 +150,10 @@ class Index:
     The entries are stored in the user's cache folder, so that the next start does not have to read them again.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_awaited: bool = False) -> None:
+        """is_awaited: whether the root may be missing, because the first run creates it."""
         self.root = root
+        self._is_awaited = is_awaited
         self._lock = threading.Lock()
         self._cache = files.cache_dir() / "browse" / f"{_digest(root)}.json"
         self._known = _stored(self._cache)
@@ -160,12 +162,12 @@ class Index:
         self._read_anew = 0
 
     def entries(self) -> Mapping[str, Entry]:
-        """Returns the entries by path, newest first. A missing root has none. Raises OSError if the root cannot be read."""
+        """Returns the entries by path, newest first. Raises OSError if the root cannot be read."""
         with self._lock:
             if time.monotonic() - self._at_s > LASTS_S:
                 before, self._known = self._known, {}
-                # The first run creates `results`.
-                below = self._below("", None, 0, before) if self.root.exists() else iter(())
+                self._is_awaited = self._is_awaited and not self.root.exists()
+                below = iter(()) if self._is_awaited else self._below("", None, 0, before)
                 found = list(islice(below, MOST_ENTRIES))
                 found.sort(key=lambda entry: (entry.at, entry.path), reverse=True)
                 self._entries = {entry.path: entry for entry in found}

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 from starlette.testclient import TestClient
@@ -1096,14 +1097,21 @@ def test_no_view_of_a_broken_run_is_a_server_error(results: Path, client: TestCl
         assert client.get(path).status_code in (200, 422), path
 
 
-def test_a_missing_folder_is_shown_as_one_without_runs(results: Path, client: TestClient) -> None:
-    """Bug: before the first run, `browse` refused to start, although the run is then watched from its first second."""
-    kept = results.rename(results.with_name("kept"))
-    for path in ("/history", "/pareto", "/studies", "/machines"):
-        page(client, path)
-    assert "This folder has no run yet" in page(client, "/")
-    kept.rename(results)
-    assert "This folder has no run yet" not in page(client, "/")
+def test_a_deleted_folder_is_reported_in_one_line(results: Path, client: TestClient) -> None:
+    shutil.rmtree(results)
+    assert "No such file or directory" in page(client, "/", 422)
+
+
+def test_a_folder_may_be_missing_only_until_it_was_seen(results: Path) -> None:
+    awaited = Index(results, is_awaited=True)
+    elsewhere = results.with_name("elsewhere")
+    results.rename(elsewhere)
+    assert awaited.entries() == {}
+    elsewhere.rename(results)
+    assert awaited.entries()
+    shutil.rmtree(results)
+    with pytest.raises(FileNotFoundError):
+        awaited.entries()
 
 
 def test_the_verb_refuses_what_it_cannot_serve(
@@ -1119,14 +1127,23 @@ def test_the_verb_refuses_what_it_cannot_serve(
 
 
 def test_the_verb_waits_for_the_first_run_only_in_its_usual_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Bug: before the first run, `browse` refused to start, although the run is then watched from its first second."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: sockets[0].close())
-    monkeypatch.setattr("os.nice", int)
-    assert main(["browse", "--port", "0"]) == 0
-    assert "browse reads results, which the first run creates" in capsys.readouterr().err
-    assert main(["browse", "reslts", "--port", "0"]) == 2
+    assert main(["browse", "reslts"]) == 2
+    # A process of its own, because uvicorn replaces the log handlers.
+    words = [sys.executable, "-m", "harness", "browse", str(tmp_path / "results"), "--port", "0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        first, address = server.stderr.readline(), server.stdout.readline().strip()
+        for path in ("", "history", "pareto", "studies", "machines"):
+            shown = urlopen(address + path, timeout=30).read().decode()
+            assert ("This folder has no run yet" in shown) == (path == "")
+        server.terminate()
+    assert first == f"harness: browse reads {tmp_path}/results, which the first run creates\n"
 
 
 @pytest.mark.parametrize(
