@@ -220,7 +220,7 @@ def heat_map(
         "xaxis": {"title": x[0], "type": "category"},
         "yaxis": {"title": y[0], "type": "category", "autorange": "reversed", "automargin": True},
         "shapes": [
-            _border(column, row)
+            cell_border(column, row)
             for row, cells in enumerate(z)
             for column, cell in enumerate(cells)
             if cell is not None and cell == best
@@ -229,7 +229,7 @@ def heat_map(
     return Figure(title, about, [trace], axes, height_rem)
 
 
-def _border(column: int, row: int) -> Mapping[str, Any]:
+def cell_border(column: int, row: int) -> Mapping[str, Any]:
     """Draws a border around a cell of a heat map. page.js sets the colour."""
     edges = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
     return {"type": "rect", **edges, "line": {"width": 3}}

@@ -9,7 +9,7 @@ from harness.core.units import NS_PER_MS
 from harness.results.pages import page
 from harness.results.pages.heading import Badges, heading, is_doubted, task, verdict_of
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import bound_line, heat_map, line, rounded, tall
+from harness.results.pages.plots import bound_line, cell_border, heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
 from harness.search.tune.candidates import Aim
 from harness.search.tune.content import Content
@@ -63,38 +63,42 @@ def _heat_map(content: Content) -> Figure:
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
+    # Several plans may have the same prediction, so cells are marked by plan.
+    names = [tune_report.name_of(one) for one in known]
+    plans = [[f"{name}, batch {size}" for size in sizes] for name in names]
     is_taken = content["taken"] is not None and not tune_report.is_unproven(content)
-    taken = next(
-        (
-            one["predicted"]
-            for one in content["finalists"]
-            if is_taken and one["plan"] == content["taken"]
-        ),
-        None,
-    )
+    borders = [
+        cell_border(x, y)
+        for y, row in enumerate(plans)
+        for x, plan in enumerate(row)
+        if is_taken and plan == content["taken"]
+    ]
     # The unit is shown only in the title, because the cells are narrow.
     unit = "" if aim.unit == "ns" else f" {aim.unit}"
-    judged = {one["predicted"] for one in content["finalists"]}
+    judged = {one["plan"] for one in content["finalists"]}
     texts = [
-        ["" if v is None else _cell(aim.show(v).removesuffix(unit), v in judged) for v in row]
-        for row in rows
+        [
+            "" if v is None else _cell(aim.show(v).removesuffix(unit), plan in judged)
+            for v, plan in zip(*row, strict=True)
+        ]
+        for row in zip(rows, plans, strict=True)
     ]
-    return heat_map(
+    drawn = heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
         "Instances x threads against largest batch; empty cells were not worth measuring. Brackets mark the plans that "
         "LoadGen judged: the forecast's best, with the smaller of two batches that are nearly equal, and the plan without tuning"
-        f"{'. A border marks the plan to take' if taken is not None else ''}.",
+        f"{'. A border marks the plan to take' if borders else ''}.",
         ("largest batch, samples", sizes),
-        ("", [tune_report.name_of(one) for one in known]),
+        ("", names),
         [[rounded(value) for value in row] for row in rows],
         tall(len(known)),
-        rounded(taken),
         text=texts,
         texttemplate="%{text}",
         hoverinfo="x+y+text",
         reversescale=not aim.more_is_better,
         showscale=False,
     )
+    return drawn._replace(layout={**drawn.layout, "shapes": borders})
 
 
 def _cell(text: str, is_judged: bool) -> str:
@@ -104,6 +108,8 @@ def _cell(text: str, is_judged: bool) -> str:
 def badges(content: Content) -> Badges:
     runs = tune_report.judged_runs(content, content["taken"])
     verdict = "INVALID" if tune_report.missed_slo(content) else verdict_of(runs)
+    if verdict == "VALID" and tune_report.invalid_runs(runs):
+        verdict = "UNDECIDED"
     return Badges(verdict, is_doubted(runs))
 
 

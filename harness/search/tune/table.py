@@ -1,10 +1,13 @@
 """Prints the tables of `tune` from the content of tune.json."""
 
 import math
-from collections.abc import Iterator
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.core.config.parse import parse_slo
+from harness.core.console import program
 from harness.core.units import counted
 from harness.results.compare.change_text import show_factors
 from harness.results.pages.tables import Cell, Table, aligned, columns
@@ -29,7 +32,7 @@ def lines(content: Content, folder: Path) -> Iterator[str]:
         if missed_slo(content):
             yield f"{'closest':<12}{file}: the plan that misses the SLO by least"
         else:
-            yield f"{'tuned':<12}{file}: a run with it: --config {file}"
+            yield f"{'tuned':<12}{program()} --config {shlex.quote(str(file))}  # a run with this plan"
     yield f"{'results':<12}{folder}"
 
 
@@ -90,6 +93,9 @@ def _finalists(content: Content) -> Table:
         elif one["plan"] == content["taken"]:
             marks.append("<- closest" if missed else "<- taken")
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
+        made = judged_runs(content, one["plan"])
+        if invalid := len(invalid_runs(made)):
+            marks.append(f"{invalid} of {len(made)} runs INVALID")
         rows.append(
             [
                 one["plan"],
@@ -302,18 +308,29 @@ def _why_best(content: Content, best: str, second: str, over: GainEntry) -> str:
 
 def _warnings(content: Content) -> Iterator[str]:
     slo, taken = content["slo"], content["taken"]
-    runs = [run["reasons"] for run in judged_runs(content, taken)]
-    missed = sum("slo-missed" in reasons for reasons in runs)
+    runs = judged_runs(content, taken)
+    codes = Counter(code for run in invalid_runs(runs) for code in dict.fromkeys(run["reasons"]))
+    missed = codes["slo-missed"]
     if missed and bound_ns(content) == math.inf:
         yield (
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: Offline "
             "latency grows with the number of samples (--queries)"
+        )
+    elif codes and not missed_slo(content):
+        named = ", ".join(f"{code} {count}" for code, count in codes.items())
+        yield (
+            f"{'warning':<12}{len(invalid_runs(runs))} of {len(runs)} runs of {taken} are INVALID ({named}), although "
+            "its mean is good: run it for longer before you rely on it"
         )
 
 
 def judged_runs(content: Content, plan: str | None) -> list[RunEntry]:
     """Returns the runs with which LoadGen judged the plan."""
     return [run for run in _judged(content) if run["plan"] == plan]
+
+
+def invalid_runs(runs: Iterable[RunEntry]) -> list[RunEntry]:
+    return [run for run in runs if run["verdict"] != "VALID"]
 
 
 def _judged(content: Content) -> list[RunEntry]:

@@ -108,7 +108,7 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     assert re.search(rf"^fastest +{fastest}$", out, re.MULTILINE)
     assert summary(Path.cwd(), Entry("grid", "", study="grid"))[1] == fastest
     # Bug: to serve the winner, a user had to copy lines out of the cell's config.yaml.
-    assert "--config grid/fastest.yaml: its backend, model and data" in out
+    assert "--config grid/fastest.yaml  # backend, model and data" in out
     winner = load_mapping(Path("grid/fastest.yaml"))
     assert (winner["backend"], winner["model"], winner["model_sha256"]) == (
         "ort",

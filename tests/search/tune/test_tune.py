@@ -43,7 +43,7 @@ from harness.search.tune.decision import Finalist, decide, to_drop
 from harness.search.tune.page import articles, figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
-from harness.search.tune.table import conclusion, headline
+from harness.search.tune.table import conclusion, headline, lines
 from harness.types import TensorSpec
 from tests.builders.refusals import Said
 from tests.builders.support import present
@@ -394,6 +394,29 @@ def test_slo_missed_by_offline_runs_is_reported(
     assert status == 0
     told = f"p99.99=1s was missed in 3 of 3 runs of {content['taken']}: Offline latency grows"
     assert told in capsys.readouterr().out
+
+
+def test_invalid_runs_of_the_chosen_plan_are_counted(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: runs of the chosen plan that missed the SLO were not mentioned, and the page was VALID."""
+    broken = {1: ("slo-missed", 4), 2: ("early-stopping", 4)}
+    fixed = ("--target-qps", "700", "--max-batch", "8", "--finalists", "2")
+    _, content = tuned(Machine(lambda _c: 5e6, broken=broken), *SERVER, "--no-report", *fixed)
+    out = capsys.readouterr().out
+    taken = content["taken"]
+    count = sum(run["plan"] == taken and run["verdict"] != "VALID" for run in content["runs"])
+    assert count == 1
+    assert re.search(rf"warning +1 of \d+ runs of {taken} are INVALID \((slo|early)-\w+ 1\)", out)
+    assert out.count(" runs INVALID\n") == 2
+    assert ">UNDECIDED<" in articles(content)[0].head[0]
+
+
+def test_the_command_of_the_chosen_plan_can_be_pasted(tuned: Tuned) -> None:
+    """Bug: the path was not quoted."""
+    _, content = tuned(Machine(by_batch), *OFFLINE, "--no-report")
+    command = "tuned       python -m harness --config 't u/tuned.yaml'  # a run with this plan"
+    assert command in lines(content, Path("t u"))
 
 
 @pytest.mark.parametrize("scenario", ["server", "single-stream"])
@@ -815,6 +838,12 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
     texts = [text for row in map_["text"] for text in row if text]
     assert all(text.strip("[]").replace(",", "").isdigit() for text in texts)
     assert sum(text.startswith("[") for text in texts) == len(content["finalists"])
+    # Bug: cells with equal predictions were marked for one plan.
+    first = content["layouts"][0]
+    first["predicted"] = dict.fromkeys(first["predicted"], 5.0)
+    _, heat = figures(content)
+    marked = [text for row in heat.data[0]["text"] for text in row if "[" in text]
+    assert len(marked) == len(content["finalists"])
     assert heat.height_rem > rounds.height_rem
     assert {len(row) for row in map_["z"]} == {len(map_["x"])}
     assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]

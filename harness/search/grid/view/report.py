@@ -1,10 +1,12 @@
 """Prints a grid's tables. Their numbers are also written to grid.csv and heatmaps.json."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from harness.core.console import program
 from harness.core.units import NS_PER_MS, counted, show_ns, show_percent, show_rate, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
@@ -49,7 +51,8 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     if best := headline(view):
         yield f"{'fastest':<12}{best}"
     if (folder / FASTEST).is_file():
-        yield f"{'use it':<12}--config {folder / FASTEST}: its backend, model and data, with any scenario"
+        command = f"{program()} --config {shlex.quote(str(folder / FASTEST))}"
+        yield f"{'use it':<12}{command}  # backend, model and data, any scenario"
     yield f"{'results':<12}{folder}"
 
 
