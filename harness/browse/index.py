@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from harness import __version__
 from harness.browse import within
+from harness.browse.live.snapshots import newest
 from harness.core import files
 from harness.core.config.parse import parse_slos
 from harness.core.files import PARTIAL, reading
@@ -168,7 +169,7 @@ class Index:
                 before, self._known = self._known, {}
                 self._is_awaited = self._is_awaited and not self.root.exists()
                 below = iter(()) if self._is_awaited else self._below("", None, 0, before)
-                found = list(islice(below, MOST_ENTRIES))
+                found = [self._settled(entry) for entry in islice(below, MOST_ENTRIES)]
                 found.sort(key=lambda entry: (entry.at, entry.path), reverse=True)
                 self._entries = {entry.path: entry for entry in found}
                 self._at_s = time.monotonic()
@@ -227,6 +228,15 @@ class Index:
                     yield from self._below(f"{path}/", study, depth + 1, before)
                 except OSError:  # the entry was removed after its folder was listed
                     continue
+
+    def _settled(self, entry: Entry) -> Entry:
+        """Returns the entry, without the note of its endpoint if its run was killed and could not remove the note."""
+        may_be_killed = entry.notes_endpoint and entry.row is not None
+        if may_be_killed and not run_folder.is_in_progress(self.root / entry.path):
+            # File systems without locks need the second question.
+            is_killed = isinstance(newest(self.root, entry.path), str)
+            return entry._replace(notes_endpoint=not is_killed)
+        return entry
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)

@@ -191,6 +191,24 @@ def test_a_run_that_was_interrupted_leads_to_its_page(results: Path) -> None:
     assert watching.ended_page(RUN) == f"/run/{RUN}"
 
 
+def test_a_killed_run_is_listed_and_leads_to_its_page(
+    results: Path, endpoint: MetricsEndpoint
+) -> None:
+    """Bug: its folder keeps the address of its metrics, so the list said that it had no readable result, and the live page
+    led nowhere.
+    """
+    result = json.loads((results / "server/result.json").read_text())
+    died = {"verdict": "INVALID", "reasons": [{"code": "did-not-finish", "text": "killed"}]}
+    (results / RUN / "result.json").write_text(json.dumps({**result, **died}))
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    assert f'href="/live/{RUN}"' in client.get("/").text  # its endpoint answers
+    (results / RUN / ENDPOINT).write_text("127.0.0.1:1")
+    listed = client.get("/").text
+    assert f'href="/run/{RUN}"' in listed
+    assert "without a readable result" not in listed
+    assert client.get(f"/live/{RUN}").url.path == f"/run/{RUN}"
+
+
 def test_events_end_with_the_run(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

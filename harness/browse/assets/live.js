@@ -118,7 +118,7 @@ class Chart {
       this.svg.replaceChildren();
       this.legend.replaceChildren();
       this.svg.removeAttribute("viewBox");
-      add(this.svg, "text", { x: "50%", y: HEIGHT / 2, class: "tick" }, this.series.length ? "no data in these runs" : "no data yet");
+      add(this.svg, "text", { x: "50%", y: HEIGHT / 2, class: "tick" }, isSearch && this.series.length ? "no data in these runs" : "no data yet");
       return;
     }
     this.figure.hidden = false;

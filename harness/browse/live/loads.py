@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from harness.browse import studies
 from harness.browse.index import Entry
-from harness.browse.studies import read
 from harness.core.files import reading
 from harness.errors import HarnessError
 from harness.results.pages.page import Figure
 from harness.search.grid.cells.cells import GRID
 from harness.search.grid.view.page import BY_BATCH
+from harness.search.peak.page import LOADS
+from harness.search.sweep.page import LATENCY
 
 _MARKS: Mapping[str, str] = {
     "circle": "disc",
@@ -51,11 +52,15 @@ def tried_loads(root: Path, entry: Entry) -> Tried:
 
 def planned_plot(root: Path, entry: Entry) -> str:
     """Returns the title of the plot that the page of a search in progress will have; '' if it may not have one."""
-    if entry.study in studies.WITH_LINKS:
-        return "Loads tried"
+    if title := {"peak": LOADS, "sweep": LATENCY}.get(entry.study or ""):
+        return title
     if entry.study == "grid":
         with suppress(OSError, HarnessError), reading(entry.path):
-            return BY_BATCH if len(read(root, f"{entry.path}/{GRID}")["axes"]["batch"]) > 1 else ""
+            return (
+                BY_BATCH
+                if len(studies.read(root, f"{entry.path}/{GRID}")["axes"]["batch"]) > 1
+                else ""
+            )
     return ""
 
 

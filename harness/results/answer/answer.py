@@ -398,8 +398,10 @@ def _load(result: Mapping[str, Any], scenario: Scenario, *, in_short: bool = Fal
         return f"{rate}, held after a ramp"
     if in_flight:
         return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{included(result)}"
-    by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
-    return f"{rate}{' in sessions' if in_sessions else by_file}"
+    how = " in sessions" if in_sessions else ""
+    if arrivals and not in_sessions:  # a run that was killed has stored no arrivals
+        how = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
+    return f"{rate}{how}"
 
 
 def _of_rate(result: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ from harness.search.peak import table
 from harness.search.peak.content import Content, Probe
 
 PAGE = "peak.html"
+LOADS = "Loads tried"
+"""Title of the first plot."""
 
 _KINDS = (
     ("VALID at full length", "circle", VALID),
@@ -156,7 +158,7 @@ def figures(content: Content) -> Iterator[Figure]:
         at = log10(peak) if axis.get("type") == "log" else peak
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
-        "Loads tried",
+        LOADS,
         f"The runs of the search, numbered as in the table.{_below(probes, slo)}",
         [*_traces(content["probes"], probes, slo)],
         {

@@ -26,6 +26,8 @@ from harness.search.sweep.content import Content, Point
 from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
+LATENCY = "Latency against requested rate"
+"""Title of the first plot."""
 
 _MARKS = {
     "knee": "#9a6700",
@@ -160,7 +162,7 @@ def figures(content: Content) -> Iterator[Figure]:
         return line(name, requested, values, **more)
 
     yield Figure(
-        "Latency against requested rate",
+        LATENCY,
         f"Percentiles of each run{_DASHED if slo else ''}.{note}{_below(invalid, bound_ms)}",
         [
             *(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")),

@@ -231,6 +231,10 @@ def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     replayed["throughput_per_s"] |= {"asked": None, "completed": 171.6}
     # Bug: the result of an interrupted ramp said that its arrivals were "replayed from a file".
     assert answer_of(replayed).headline.endswith(" at 172 queries/s in a ramp")
+    # Bug: a killed run, which has stored neither, was asked "in a ramp".
+    assert (
+        "ramp" not in answer_of({**replayed, "arrivals": None, "throughput_per_s": None}).headline
+    )
     replayed["arrivals"] = {"schedule_sha256": "0" * 64, "concurrency": None}
     assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
 
