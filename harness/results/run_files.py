@@ -95,6 +95,8 @@ def check_shape(
     path.
     """
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
+    if not isinstance(result.get("slo"), str | None):
+        wrong.append("slo")
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
         entries = [one if isinstance(one, dict) else {} for one in result[name]]
         if not all(isinstance(one.get(k), str) for one in entries for k in ("code", "text")):

@@ -85,7 +85,8 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
         accuracy=accuracy,
         limited_by=limits.limited_by(result),
         doubts=doubts.grouped(result["doubts"]),
-        advice=_other_rate(result)
+        advice=_told_by_numbers(result)
+        or _other_rate(result)
         or doubts.advice(result["reasons"], result["doubts"])
         or _next_step(result),
     )
@@ -282,7 +283,13 @@ def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) 
 
 
 def _is_unproven(result: Mapping[str, Any]) -> bool:
-    return any(reason["code"] == "early-stopping" for reason in result["reasons"])
+    codes = {entry["code"] for entry in result["reasons"]}
+    return "early-stopping" in codes or (bool(codes) and _few_samples(result) is not None)
+
+
+def _few_samples(result: Mapping[str, Any]) -> str | None:
+    """Returns the text that states how many queries the percentile needs; None if there were enough."""
+    return next((one["text"] for one in result["doubts"] if one["code"] == "few-samples"), None)
 
 
 def beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
@@ -440,6 +447,20 @@ def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
     """Returns whether this is a Server run that calibrated the machine, and so needed no rate from the user."""
     rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
     return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
+
+
+def _told_by_numbers(result: Mapping[str, Any]) -> str | None:
+    """Returns advice if the run was too short for its percentile, or if no load can meet the bound; otherwise None. An idle
+    machine would change neither.
+    """
+    codes = {reason["code"] for reason in result["reasons"]}
+    if codes == {"loadgen-invalid"} and (few := _few_samples(result)):
+        return f"Run longer, because {few}."
+    slo = leading(parse_slos(result.get("slo") or ""))
+    least_ns = (result.get("latency_ns") or {}).get("min") or 0
+    if "slo-missed" in codes and slo is not None and not slo.of and least_ns > slo.bound_ns:
+        return f"Raise --slo: even the fastest answer took {show_ns(least_ns)}."
+    return None
 
 
 def _other_rate(result: Mapping[str, Any]) -> str | None:

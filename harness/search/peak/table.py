@@ -45,7 +45,9 @@ _SHOWN_KIND = {"probe": "short"}
 def warnings(content: Content) -> Iterator[str]:
     """Yields warnings about the rate, or about a search that found no rate. content: the content of peak.json."""
     if content["peak"] is None:
-        if text := machine_text(content["probes"], _UNREST):
+        text = machine_text(content["probes"], _UNREST)
+        has_failed = any(probe["passed"] is False for probe in content["probes"])
+        if text and has_failed and not content.get("fastest_ns"):
             yield f"{text}: stop other programs and search again, because a load may pass without them"
         return
     run = confirming_run(content)
@@ -378,8 +380,9 @@ def _summary(content: Content) -> Iterator[str]:
             yield f"no full run passed, down to {show_rate(least)} {unit}{end}"
             yield from _warned(content)
         elif judged := [p for p in content["probes"] if p["passed"] is not None]:
-            failed = sum(not p["passed"] for p in judged)
-            yield f"no peak yet: no full run has passed; {failed} of {counted(len(judged), 'run')} failed"
+            failed, made = sum(not p["passed"] for p in judged), counted(len(judged), "run")
+            ended = f"{failed} of {made} failed" if failed else f"{made} passed at short length"
+            yield f"no peak yet: no full run has passed; {ended}"
             yield from _warned(content)
         return
     run, peak = confirming_run(content), peak_text(content)

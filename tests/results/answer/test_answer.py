@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from harness.core.codes import CODES
+from harness.core.units import show_ns
 from harness.results.answer import answer_of, number_of, question_of
 from harness.results.answer.answer import show_accuracy
 from harness.results.answer.limits import limited_by
@@ -507,6 +508,33 @@ def test_too_few_queries_have_their_advice_on_any_machine() -> None:
     assert (
         advice
         == "Run longer: the text states how many queries and seconds are needed. If these are too many, lower the load."
+    )
+
+
+def test_too_few_queries_for_loadgen_are_named_with_their_number() -> None:
+    """Bug: a single-stream run of 30 queries was advised to stop other programs and to lower its load."""
+    short = {
+        "code": "loadgen-invalid",
+        "text": "LoadGen reports INVALID: not satisfied: early stopping",
+    }
+    few = {"code": "few-samples", "text": "30 queries are too few for p90: 44 are needed"}
+    run = golden(
+        "single-stream", verdict="INVALID", reasons=[short], doubts=[BUSY, few], slo="p90=1s"
+    )
+    assert (
+        answer_of(run).advice
+        == "Run longer, because 30 queries are too few for p90: 44 are needed."
+    )
+    assert "not proven to be within 1 s" in answer_of(run).headline
+
+
+def test_a_bound_below_the_fastest_answer_is_the_advice_on_any_machine() -> None:
+    """Bug: a run with a bound of 1 ns was advised to stop other programs."""
+    run = golden("server", verdict="INVALID", reasons=[LATE], doubts=[BUSY], slo="p99=1ns")
+    assert run["latency_ns"]["min"] > 1
+    assert (
+        answer_of(run).advice
+        == f"Raise --slo: even the fastest answer took {show_ns(run['latency_ns']['min'])}."
     )
 
 

@@ -266,6 +266,10 @@ def test_a_search_without_a_passing_rate_is_complete(
     runs = sum(probe["passed"] is not None for probe in content["probes"])
     so_far = next(iter(table.conclusion(content | {"finished": False})))
     assert so_far == f"no peak yet: no full run has passed; {runs} of {runs} runs failed"
+    passed = [{**content["probes"][0], "passed": True}]
+    stopped: Any = {**content, "finished": False, "probes": passed}
+    text = "no peak yet: no full run has passed; 1 run passed at short length"
+    assert next(iter(table.conclusion(stopped))) == text
 
 
 @pytest.mark.parametrize(
@@ -841,10 +845,13 @@ def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
 
 def test_a_search_without_a_peak_on_a_busy_machine_has_a_warning() -> None:
     """Bug: the advice was to raise the bound, although other programs had used the cores in every run."""
-    probes = [{"verdict": "INVALID", "doubts": ["busy-machine", "drift"]}] * 3
-    content: Any = {"peak": None, "probes": probes}
+    probe = {"verdict": "INVALID", "doubts": ["busy-machine", "drift"], "passed": False}
+    content: Any = {"peak": None, "probes": [probe] * 3}
     (warning,) = table.warnings(content)
     assert warning.startswith("the machine was not at rest in 3 of 3 runs (busy-machine): stop")
     assert warning.endswith("and search again, because a load may pass without them")
-    content["probes"] = [{"verdict": "INVALID", "doubts": ["drift"]}]
+    # Bug: this warning followed "no load meets the SLO", and a stopped search whose runs had all passed.
+    assert [*table.warnings(content | {"fastest_ns": 653_000})] == []
+    assert [*table.warnings(content | {"probes": [probe | {"passed": True}]})] == []
+    content["probes"] = [probe | {"doubts": ["drift"]}]
     assert [*table.warnings(content)] == []
