@@ -31,6 +31,7 @@ from harness.explain.profile.tables.folder import PROFILE
 from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_files, run_folder
 from harness.results.answer import headline_in_short
+from harness.results.seal import digests
 from harness.search.grid.cells.cells import GRID
 from harness.search.sweep.job import SWEEP
 from harness.search.tune.job import TUNE
@@ -63,7 +64,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """The cache is written only after at least this many folders were newly read."""
 
-_VERSION = [11, __version__]
+_VERSION = [12, __version__]
 """Version of the cache's content. A cache with a different version is ignored."""
 
 LASTS_S = 1.0
@@ -317,7 +318,10 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "run `check` for details"):
-        result = json.loads(within.read_file(root, file))
+        content = within.read_file(root, file)
+        with suppress(FileNotFoundError):  # a run that died is not sealed
+            digests.check(within.read_file(root, f"{path}/{digests.SEAL}"), file, content)
+        result = json.loads(content)
         if not isinstance(result, dict):
             raise ConfigError(f"{file} is not a file of a run")
         run_files.check_shape(result, Path(file))

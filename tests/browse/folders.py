@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.browse.index import Entry
+from harness.results.seal.digests import SEAL
 from tests.builders.support import GOLDEN
 
 RUNS = GOLDEN / "runs"
@@ -15,8 +16,8 @@ EVIL = "<script>alert(1)</script>&\"'"
 
 
 def golden_results(folder: Path) -> Path:
-    """Returns a copy of the golden runs, which a test may change."""
-    shutil.copytree(RUNS, folder, ignore=shutil.ignore_patterns("expected.json"))
+    """Returns a copy of the golden runs, which a test may change, because they are not sealed."""
+    shutil.copytree(RUNS, folder, ignore=shutil.ignore_patterns("expected.json", SEAL))
     return folder
 
 

@@ -31,6 +31,7 @@ from harness.results.pages.page import Figure, plotly_script, typeset
 from harness.results.pages.report import article
 from harness.results.run_files import read_files
 from harness.results.run_folder import ResultFolder, locked
+from harness.results.seal import digests
 from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
@@ -548,7 +549,7 @@ def test_a_run_is_compared_with_the_previous_run_at_the_same_load(
     results: Path, client: TestClient
 ) -> None:
     """Bug: the link led to a run at a different rate, so the comparison ranked nothing."""
-    shutil.copytree(RUNS / "server", results / "early")
+    shutil.copytree(results / "server", results / "early")
     edit(results / "early", started="2020-01-01T00:00:00.000Z")
     link = "/compare?run=early&amp;run=server"
     assert link in page(client, "/run/server")
@@ -638,6 +639,20 @@ def test_a_run_with_an_unusable_slo_leaves_history_to_the_others(
         assert "closed-loop-again" in page(client, "/history")
         assert "odd/result.json" in page(client, "/")
         assert "AttributeError" not in page(client, "/")
+
+
+def test_a_result_that_was_changed_after_the_run_is_not_shown_as_valid(
+    client: TestClient, results: Path
+) -> None:
+    """Bug: the list and the page showed the changed number as VALID, although `check` refused the folder."""
+    assert 'href="/run/server"' in page(client, "/")
+    digests.write(results / "server")
+    assert 'href="/run/server"' in page(client, "/")
+    edit(results / "server", doubts=[])
+    told = "server/result.json was changed after the run: its SHA-256 differs from SHA256SUMS"
+    assert told in page(client, "/")
+    assert told in page(client, "/run/server")
+    assert "VALID" not in page(client, "/run/server")
 
 
 def test_three_runs_share_one_table_with_a_row_per_side(client: TestClient) -> None:
@@ -858,7 +873,7 @@ def test_page_that_lacks_workloads_refers_to_its_filters(results: Path, client: 
     for number in range(13):
         for day in (1, 2):
             run = results / f"more-{number}-{day}"
-            shutil.copytree(RUNS / "offline", run)
+            shutil.copytree(results / "offline", run)
             edit(run, model=f"model-{number}", started=f"2026-01-0{day}T00:00:00.000+00:00")
     text = page(client, "/history?scenario=offline")
     assert "1 more workload is not shown: use the filters above." in text

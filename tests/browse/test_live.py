@@ -205,7 +205,7 @@ def test_a_killed_run_is_listed_and_leads_to_its_page(
     (results / RUN / ENDPOINT).write_text("127.0.0.1:1")
     listed = client.get("/").text
     assert f'href="/run/{RUN}"' in listed
-    assert "without a readable result" not in listed
+    assert "without a usable result" not in listed
     assert client.get(f"/live/{RUN}").url.path == f"/run/{RUN}"
 
 

@@ -96,9 +96,12 @@ def notes(
         yield "accuracy", "not compared: a side has none, so the limits judge only speed"
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal.text)) for refusal in comparison.refusals)
-    is_one_run = comparison.before[0].folder == comparison.after[0].folder
-    if comparison.verdict == UNDECIDED and not is_one_run:
+    if comparison.verdict == UNDECIDED and not _is_one_run(comparison):
         yield "next", _next(comparison, judged, called)
+
+
+def _is_one_run(comparison: Comparison) -> bool:
+    return comparison.before[0].folder == comparison.after[0].folder
 
 
 def _levels(comparison: Comparison) -> str:
@@ -217,6 +220,8 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
     headline = comparison.headline
     if comparison.refusals:
         return "not comparable: nothing is ranked"
+    if _is_one_run(comparison):
+        return f"{UNDECIDED}: both sides are the same run"
     if headline is None:
         return "none: the number of the scenario was not measured on both sides"
     says_less = headline.verdict not in (BETTER, WORSE)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.core.files import sha256, write_text
+from harness.errors import ConfigError
 
 SEAL = "SHA256SUMS"
 SIGNATURE = f"{SEAL}.sig"
@@ -21,6 +22,8 @@ result.json.
 
 MISSING = f" is missing, but {SEAL} lists it"
 """End of the message about a missing file."""
+
+_CHANGED = f" was changed after the run: its SHA-256 differs from {SEAL}"
 
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
 """Files in a grid's folder that `sweep --from` rewrites, perhaps with different limits and prices."""
@@ -75,7 +78,15 @@ def differences(folder: Path) -> Iterator[str]:
         elif name not in sealed:
             yield f"{folder / name} was added after the run: {SEAL} does not list it"
         elif sealed[name] != now[name]:
-            yield f"{folder / name} was changed after the run: its SHA-256 differs from {SEAL}"
+            yield f"{folder / name}{_CHANGED}"
+
+
+def check(seal: bytes, path: str, content: bytes) -> None:
+    """Raises a ConfigError if the file was changed after its folder was sealed. seal: content of the folder's SHA256SUMS."""
+    name = re.escape(path.rpartition("/")[2].encode())
+    listed = re.search(rb"^([0-9a-f]{64})  " + name + rb"$", seal, re.MULTILINE)
+    if listed is not None and listed[1].decode() != hashlib.sha256(content).hexdigest():
+        raise ConfigError(f"{path}{_CHANGED}; run `check` for details")
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:
