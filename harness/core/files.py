@@ -201,6 +201,9 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
         if path.parent.is_dir():
             raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e
         raise ConfigError(_no_folder(path.parent)) from e
+    except NotADirectoryError as e:
+        file = path.parent
+        raise ConfigError(f"{file} is a file: pass a folder, e.g. {file.parent}") from e
     except OSError as e:
         raise ConfigError(
             f"{path} cannot be read ({e.strerror}): check that it is a run's folder"

@@ -158,6 +158,11 @@ def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> Non
     told = refusal(files.read_json, tmp_path / "a.json")
     assert told.endswith(f"but contains runs ({tmp_path / 'run'}): name one of them")
     assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("does not exist")
+    file = tmp_path / "run/a.json"
+    assert (
+        refusal(files.read_json, file / "a.json")
+        == f"{file} is a file: pass a folder, e.g. {file.parent}"
+    )
 
 
 def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
