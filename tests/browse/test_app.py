@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -556,6 +558,16 @@ def test_a_run_is_compared_with_the_previous_run_at_the_same_load(
     rates = json.loads((RUNS / "server/result.json").read_text())["throughput_per_s"]
     edit(results / "early", throughput_per_s={**rates, "asked": 2 * rates["asked"]})
     assert link not in page(client, "/run/server")
+
+
+def test_plots_show_the_run_with_the_median_of_at_least_three() -> None:
+    side: Any = [
+        SimpleNamespace(folder=Path(f"run-{value}"), numbers={"p99": SimpleNamespace(value=value)})
+        for value in (3, 1, 2)
+    ]
+    assert comparisons._middle(side, "p99") == (side[2], "run-2, with the median p99")
+    assert comparisons._middle(side[:2], "p99") == (side[0], "run-3")
+    assert comparisons._middle(side, "p90") == (side[0], "run-3")
 
 
 def test_compare_judges_as_the_verb_does(

@@ -65,8 +65,8 @@ def heading(root: Path, entry: Entry | None, state: Snapshot | None = None) -> H
         known = _with_chosen(options, state)
         # The harness chooses a bound and a rate when it has loaded the model. The question must not change then.
         has_load = any(known.get(name) for name in ("target_qps", "concurrency", "streams"))
-        is_asked = not _is_scheduled(known) or (known.get("slo") and has_load)
-        is_known = is_asked or (state is not None and state.phase)
+        is_asked = not _is_scheduled(known) or bool(known.get("slo") and has_load)
+        is_known = is_asked or (state is not None and bool(state.phase))
         question = question_of(known) if is_known else ""
         opening = [] if known.get("mode") == "accuracy" else opening_tiles(known)
         return Heading(title, question, ", ".join(_plan(options, state)), opening=opening)
