@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from harness import __version__
 from harness.browse import within
-from harness.browse.live.snapshots import newest
+from harness.browse.snapshots import newest
 from harness.core import files
 from harness.core.config.parse import parse_slos
 from harness.core.files import PARTIAL, reading

@@ -11,9 +11,9 @@ from harness.browse.comparisons import Comparisons
 from harness.browse.drawing import HEAVY, plotted
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
 from harness.browse.live.heading import Step, heading, step
-from harness.browse.live.snapshots import newest
 from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
+from harness.browse.snapshots import newest
 from harness.browse.studies import Summary
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from harness.browse import index
+from harness.browse import index, snapshots
 from harness.browse.app import make_app
 from harness.browse.index import Entry, Index
-from harness.browse.live import snapshots, watching
+from harness.browse.live import watching
 from harness.browse.live.heading import Step, heading, step
 from harness.browse.live.past import BETWEEN_RUNS_S, Past
 from harness.browse.live.points import point_of_ended
-from harness.browse.live.snapshots import newest
 from harness.browse.live.watching import BETWEEN_RUNS, Watching
+from harness.browse.snapshots import newest
 from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.results.run_folder import ENDPOINT, ResultFolder

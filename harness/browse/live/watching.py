@@ -16,8 +16,8 @@ from harness.browse.live.heading import Heading, Step, heading, step
 from harness.browse.live.loads import Tried, planned_plot, tried_loads
 from harness.browse.live.past import Past
 from harness.browse.live.points import CHARTS, Chart
-from harness.browse.live.snapshots import snapshots
 from harness.browse.live.tiles import BEFORE, brief, current_tiles, final_tiles
+from harness.browse.snapshots import snapshots
 from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL, reading
