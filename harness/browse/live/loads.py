@@ -56,11 +56,8 @@ def planned_plot(root: Path, entry: Entry) -> str:
         return title
     if entry.study == "grid":
         with suppress(OSError, HarnessError), reading(entry.path):
-            return (
-                BY_BATCH
-                if len(studies.read(root, f"{entry.path}/{GRID}")["axes"]["batch"]) > 1
-                else ""
-            )
+            batches = studies.read(root, f"{entry.path}/{GRID}")["axes"]["batch"]
+            return BY_BATCH if len(batches) > 1 else ""
     return ""
 
 
